@@ -1,0 +1,56 @@
+"""The one error family: every message quotes what was given, what was expected, and says what to do."""
+
+from __future__ import annotations
+
+
+class DreamError(Exception):
+    """Base of everything this package raises on purpose; the command line shows it as one line, exit 2."""
+
+
+class ConfigError(DreamError, ValueError):
+    """An option has a value that makes no sense, or two options contradict each other."""
+
+
+class InvalidMemoryError(DreamError, ValueError):
+    """A memory to be written is malformed (empty, NaN, duplicate id, refused metadata); none is written."""
+
+
+class MemoryNotFoundError(DreamError, KeyError):
+    """An id is not in this bank, or lies outside its tenant."""
+
+    def __str__(self) -> str:
+        """Return the message itself; KeyError would show its repr."""
+        return str(self.args[0]) if self.args else ""
+
+
+class BankNotFoundError(DreamError):
+    """The path, server or collection that should hold the bank does not exist or cannot be reached."""
+
+
+class BankLockedError(DreamError):
+    """Another dreamer holds the bank; the message names it."""
+
+
+class DimensionMismatchError(DreamError, ValueError):
+    """Embeddings of one dimension meet a collection or embedder of another."""
+
+
+class JournalError(DreamError):
+    """A run is unknown, already undone, or cannot be undone because later runs build on it."""
+
+
+class StateError(DreamError):
+    """The state database is unreachable, corrupt, or written by a newer version."""
+
+
+class UnsupportedStoreError(DreamError, TypeError):
+    """A vector store cannot give what an operation needs, for example every embedding."""
+
+
+class MissingExtraError(DreamError, ImportError):
+    """An optional package is not installed; the message names the extra to install."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(f"{package} is not installed: run `pip install 'dream-memory[{extra}]'`")
+        self.package = package
+        self.extra = extra

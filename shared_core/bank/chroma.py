@@ -1,0 +1,377 @@
+"""The content of a bank: the user's own Chroma collection. The only module that imports chromadb.
+
+Reads in pages, never by a back end's notion of relevance: similarities are cosines (design 2). Knows
+nothing of weights. What Chroma gets wrong silently (NaN metadata, unknown ids, existing ids) is refused here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import chromadb
+import httpx
+import numpy as np
+from chromadb.api import ClientAPI
+from chromadb.api.models.Collection import Collection
+from chromadb.errors import ChromaError, InvalidArgumentError, NotFoundError
+
+from shared_core.errors import (
+    BankNotFoundError,
+    ConfigError,
+    DimensionMismatchError,
+    StateError,
+)
+from shared_core.types import FloatArray, Metadata, Where
+
+PAGE = 5_000
+"""Rows per read; a metadata read above 32,766 rows fails."""
+IDS_PER_GET = 1_000
+STATE_FILE = "dream_state.sqlite3"
+UNIT_TOLERANCE = 1e-3
+
+Space = str
+"""Distance space of a collection: ``cosine``, ``l2`` or ``ip``."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One stored record; ``text`` is "" where the collection holds none."""
+
+    id: str
+    text: str
+    metadata: Metadata
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """What the index returned, most similar first.
+
+    ``similarity`` has shape (n,); ``unit`` tells whether the index's order is the order of cosines.
+    """
+
+    ids: list[str]
+    similarity: FloatArray
+    unit: bool
+
+
+class ChromaContent:
+    """A Chroma collection, seen through an optional metadata filter.
+
+    Args:
+        collection: An open collection of an embedded, HTTP or in-memory client.
+        where: The tenant's filter; nothing outside it is read.
+    """
+
+    def __init__(self, collection: Collection, where: Where | None = None) -> None:
+        if not isinstance(collection, Collection):
+            raise ConfigError(
+                f"{type(collection).__name__} is not a chromadb Collection: open it with a synchronous client"
+            )
+        self.collection = collection
+        self.where = dict(where) if where else None
+
+    @property
+    def key(self) -> str:
+        """The collection's UUID: a collection that was deleted and made anew is another bank."""
+        return str(self.collection.id)
+
+    @property
+    def name(self) -> str:
+        """The collection's name."""
+        return str(self.collection.name)
+
+    @property
+    def space(self) -> Space:
+        """The distance space that the collection was created with."""
+        configuration = self.collection.configuration_json
+        index = configuration.get("hnsw") or configuration.get("spann") or {}
+        return str(index.get("space") or (self.collection.metadata or {}).get("hnsw:space") or "l2")
+
+    def database_file(self) -> Path | None:
+        """Return the file that changes with every write, where the collection is embedded on disk."""
+        settings = self.collection._client._system.settings
+        in_process = settings.chroma_api_impl == "chromadb.api.rust.RustBindingsAPI"
+        if not (in_process and settings.is_persistent):
+            return None
+        return Path(settings.persist_directory) / "chroma.sqlite3"
+
+    def is_in_memory(self) -> bool:
+        """Tell whether the collection lives in this process only."""
+        settings = self.collection._client._system.settings
+        return settings.chroma_api_impl == "chromadb.api.rust.RustBindingsAPI" and not settings.is_persistent
+
+    def default_state_url(self) -> str:
+        """Return the URL of a SQLite file beside the embedded collection.
+
+        Raises:
+            StateError: The collection is on a server or in memory, where there is no such place.
+        """
+        file = self.database_file()
+        if file is None:
+            raise StateError(
+                f"collection {self.name!r} is on a Chroma server, which has no place for weights: pass "
+                "state_url='sqlite:////path/file.sqlite3' (one host) or 'postgresql://...' (several), "
+                "or set DREAM_STATE_URL"
+            )
+        return f"sqlite:///{file.with_name(STATE_FILE).resolve()}"
+
+    # ---- reading
+
+    def count(self) -> int:
+        """Return the number of records of the whole collection, whatever the filter."""
+        with _translated(self.name):
+            return int(self.collection.count())
+
+    def dimension(self) -> int | None:
+        """Return the embeddings' dimension, None for an empty collection."""
+        with _translated(self.name):
+            found = self.collection.get(limit=1, include=["embeddings"])["embeddings"]
+        return None if found is None or len(found) == 0 else len(found[0])
+
+    def ids(self, offset: int = 0) -> list[str]:
+        """Return the ids of the bank, in order of insertion, from ``offset`` on."""
+        return [memory_id for page in self._pages([], offset) for memory_id in page["ids"]]
+
+    def embeddings(self) -> tuple[list[str], FloatArray]:
+        """Return all ids and their embeddings, float32, shape (N, d)."""
+        ids: list[str] = []
+        blocks: list[FloatArray] = []
+        for page in self._pages(["embeddings"]):
+            ids += page["ids"]
+            blocks.append(np.asarray(page["embeddings"], np.float32))
+        if not blocks:
+            return [], np.empty((0, 0), np.float32)
+        # a writer may have shifted the pages while we read them
+        first = list({memory_id: row for row, memory_id in reversed(list(enumerate(ids)))}.values())
+        matrix = np.concatenate(blocks)
+        if len(first) != len(ids):
+            first.sort()
+            return [ids[row] for row in first], matrix[first]
+        return ids, matrix
+
+    def records(self) -> Iterator[list[Record]]:
+        """Yield every record of the bank, page by page."""
+        for page in self._pages(["documents", "metadatas"]):
+            yield _records(page)
+
+    def page(self, offset: int, limit: int) -> list[Record]:
+        """Return ``limit`` records from ``offset`` on, in order of insertion."""
+        with _translated(self.name):
+            got = self.collection.get(
+                where=self.where, limit=limit, offset=offset, include=["documents", "metadatas"]
+            )
+        return _records(got)
+
+    def get(self, ids: Sequence[str], where: Where | None = None) -> dict[str, Record]:
+        """Return the records of those ids that are in the bank (and match ``where``)."""
+        found: dict[str, Record] = {}
+        for start in range(0, len(ids), IDS_PER_GET):
+            with _translated(self.name):
+                got = self.collection.get(
+                    ids=list(ids[start : start + IDS_PER_GET]),
+                    where=self._filter(where),
+                    include=["documents", "metadatas"],
+                )
+            found.update((record.id, record) for record in _records(got))
+        return found
+
+    def existing(self, ids: Sequence[str]) -> list[str]:
+        """Return which of the ids the collection holds already, inside or outside the filter."""
+        found: list[str] = []
+        for start in range(0, len(ids), IDS_PER_GET):
+            with _translated(self.name):
+                found += self.collection.get(ids=list(ids[start : start + IDS_PER_GET]), include=[])["ids"]
+        return found
+
+    def get_embeddings(self, ids: Sequence[str]) -> dict[str, FloatArray]:
+        """Return the embeddings, each of shape (d,), of those ids that are in the bank."""
+        found: dict[str, FloatArray] = {}
+        for start in range(0, len(ids), IDS_PER_GET):
+            with _translated(self.name):
+                got = self.collection.get(
+                    ids=list(ids[start : start + IDS_PER_GET]), where=self.where, include=["embeddings"]
+                )
+            vectors = np.asarray(got["embeddings"], np.float32)
+            found.update(zip(got["ids"], vectors, strict=True))
+        return found
+
+    def neighbours(
+        self, query: FloatArray, n: int, where: Where | None = None, where_document: Where | None = None
+    ) -> Neighbours:
+        """Return the ``n`` nearest records by the collection's own index, with cosines of our own.
+
+        Args:
+            query: Shape (d,).
+            n: How many, at least 1; fewer come back when there are no more.
+            where: A metadata filter on top of the tenant's.
+            where_document: A Chroma document filter.
+
+        Raises:
+            DimensionMismatchError: The query's dimension is not the collection's.
+        """
+        cosine = self.space == "cosine"
+        with _translated(self.name):
+            got = self.collection.query(
+                query_embeddings=[query.tolist()],
+                n_results=n,
+                where=self._filter(where),
+                where_document=dict(where_document) if where_document else None,  # type: ignore[arg-type]
+                include=["distances"] if cosine else ["embeddings"],
+            )
+        ids = list(got["ids"][0])
+        if not ids:
+            return Neighbours([], np.empty(0), unit=True)
+        if cosine:
+            return Neighbours(ids, 1.0 - np.asarray(got["distances"], float)[0], unit=True)
+        vectors = np.asarray(got["embeddings"], float)[0]
+        norms = np.linalg.norm(vectors, axis=1)
+        similarity = vectors @ query / np.maximum(norms * np.linalg.norm(query), np.finfo(float).tiny)
+        unit = bool(np.all(np.abs(norms - 1.0) < UNIT_TOLERANCE))
+        return Neighbours(ids, similarity, unit=unit)
+
+    # ---- writing
+
+    def add(
+        self,
+        ids: Sequence[str],
+        texts: Sequence[str],
+        metadatas: Sequence[Metadata | None],
+        embeddings: FloatArray,
+        progress: Any = None,
+    ) -> None:
+        """Add new records in batches of the server's limit; the caller has checked that the ids are new.
+
+        Raises:
+            DimensionMismatchError: The embeddings' dimension is not the collection's.
+        """
+        batch = int(self.collection._client.get_max_batch_size())
+        for start in range(0, len(ids), batch):
+            part = slice(start, start + batch)
+            with _translated(self.name):
+                self.collection.add(
+                    ids=list(ids[part]),
+                    documents=list(texts[part]),
+                    metadatas=[dict(metadata) if metadata else None for metadata in metadatas[part]],  # type: ignore[misc]
+                    embeddings=np.asarray(embeddings[part], np.float32),
+                )
+            if progress is not None:
+                progress("store", min(start + batch, len(ids)), len(ids))
+
+    def replace(self, record: Record, embedding: FloatArray) -> None:
+        """Make an existing record exactly this: text, embedding, and no other metadata."""
+        stored = self.get([record.id]).get(record.id)
+        # Chroma merges metadata: a key goes only where it is set to None
+        gone = dict.fromkeys(stored.metadata if stored else {})
+        merged = {**gone, **record.metadata}
+        with _translated(self.name):
+            self.collection.update(
+                ids=[record.id],
+                documents=[record.text],
+                embeddings=[embedding.tolist()],
+                metadatas=[merged] if merged else None,
+            )
+
+    # ---- inner
+
+    def _filter(self, where: Where | None) -> dict[str, Any] | None:
+        if not where:
+            return self.where
+        return dict(where) if self.where is None else {"$and": [self.where, dict(where)]}
+
+    def _pages(self, include: list[Any], offset: int = 0) -> Iterator[Mapping[str, Any]]:
+        while True:
+            with _translated(self.name):
+                page = self.collection.get(where=self.where, limit=PAGE, offset=offset, include=include)
+            if page["ids"]:
+                yield page
+            if len(page["ids"]) < PAGE:
+                return
+            offset += PAGE
+
+
+def open_collection(
+    location: str | os.PathLike[str] | ClientAPI, name: str, *, create: bool = False, space: Space = "cosine"
+) -> Collection:
+    """Open a collection.
+
+    Args:
+        location: A directory of an embedded Chroma, the URL of a Chroma server, ``:memory:``, or a client.
+        name: The collection's name.
+        create: Create what does not exist.
+        space: Distance space of a collection that is created; an existing one keeps its own.
+
+    Raises:
+        BankNotFoundError: Nothing there, and ``create`` is false; or the server does not answer.
+        ConfigError: The name or space is one that Chroma refuses.
+    """
+    client = _client(location, create) if isinstance(location, (str, os.PathLike)) else location
+    shown = location if isinstance(location, (str, os.PathLike)) else "the given client"
+    with _translated(name):
+        try:
+            return client.get_collection(name, embedding_function=None)
+        except NotFoundError:
+            if not create:
+                names = ", ".join(sorted(c.name for c in client.list_collections(limit=20))) or "none"
+                raise BankNotFoundError(
+                    f"no collection {name!r} in {shown}; collections there: {names}"
+                ) from None
+        try:
+            return client.create_collection(
+                name,
+                embedding_function=None,
+                configuration={"hnsw": {"space": space}},  # type: ignore[arg-type]
+            )
+        except (InvalidArgumentError, ValueError, TypeError) as error:
+            raise ConfigError(f"Chroma refuses collection {name!r}, space {space!r}: {error}") from None
+
+
+def _client(location: str | os.PathLike[str], create: bool) -> ClientAPI:
+    text = os.fspath(location)
+    if text == ":memory:":
+        return chromadb.EphemeralClient()
+    if text.startswith(("http://", "https://")):
+        url = urlsplit(text)
+        secure = url.scheme == "https"
+        try:
+            return chromadb.HttpClient(
+                host=url.hostname or "", port=url.port or (443 if secure else 80), ssl=secure
+            )
+        except (ValueError, ChromaError, httpx.HTTPError) as error:
+            raise BankNotFoundError(f"no Chroma server answers at {text}: {error}") from None
+    if not create and not (Path(text) / "chroma.sqlite3").is_file():
+        raise BankNotFoundError(f"{text} is not the directory of a Chroma database (no chroma.sqlite3 in it)")
+    try:
+        return chromadb.PersistentClient(path=text)
+    except (ValueError, OSError, ChromaError) as error:
+        raise BankNotFoundError(f"cannot open the Chroma database in {text}: {error}") from None
+
+
+@contextmanager
+def _translated(name: str) -> Iterator[None]:
+    try:
+        yield
+    except InvalidArgumentError as error:
+        if "dimension" in str(error):
+            raise DimensionMismatchError(
+                f"collection {name!r}: {error}: use the embedder the collection was filled with"
+            ) from None
+        raise ConfigError(f"collection {name!r}: {error}") from None
+    except NotFoundError as error:
+        raise BankNotFoundError(f"collection {name!r} is gone: {error}") from None
+    except httpx.HTTPError as error:
+        raise BankNotFoundError(
+            f"the Chroma server of collection {name!r} does not answer: {error}"
+        ) from None
+
+
+def _records(page: Mapping[str, Any]) -> list[Record]:
+    return [
+        Record(memory_id, text or "", metadata or {})
+        for memory_id, text, metadata in zip(page["ids"], page["documents"], page["metadatas"], strict=True)
+    ]

@@ -1,0 +1,70 @@
+"""The state of every memory as columns in memory, for ranking and for sweeps.
+
+Knows neither SQL nor Chroma. A memory without a row has the defaults of ``MemoryState`` (design 2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from shared_core.types import FloatArray
+
+FIELDS = ("weight", "suspicion", "consolidation", "deleted", "successes")
+"""Fields that change only through journalled runs; each is a float column."""
+
+DEFAULTS = {"weight": 1.0, "suspicion": 0.0, "consolidation": 1.0, "deleted": 0.0, "successes": 0.0}
+
+
+@dataclass(frozen=True)
+class Columns:
+    """A snapshot of a bank's state at one version.
+
+    ``rows`` may be shared with later snapshots and only ever grows; a row beyond this snapshot's arrays
+    is unknown to it.
+    """
+
+    version: int = -1
+    rows: dict[str, int] = field(default_factory=dict)
+    values: dict[str, FloatArray] = field(default_factory=lambda: {name: np.empty(0) for name in FIELDS})
+
+    def __len__(self) -> int:
+        return len(self.values["weight"])
+
+    def gather(self, ids: Sequence[str], name: str) -> FloatArray:
+        """Return one field for the given ids, shape (len(ids),), with the default where there is no row."""
+        size = len(self)
+        position = np.fromiter((self.rows.get(i, size) for i in ids), np.int64, len(ids))
+        known = position < size
+        found = np.full(len(ids), DEFAULTS[name])
+        found[known] = self.values[name][position[known]]
+        return found
+
+    def effective_weights(self, ids: Sequence[str]) -> FloatArray:
+        """Return w per id, 0 for softly deleted memories, shape (len(ids),)."""
+        if not len(self):
+            return np.ones(len(ids))
+        weights: FloatArray = self.gather(ids, "weight") * (self.gather(ids, "deleted") == 0.0)
+        return weights
+
+    def updated(self, version: int, changed: Iterable[Any]) -> Columns:
+        """Return the snapshot at ``version``, given the rows (id, then FIELDS in order) that changed."""
+        changed = list(changed)
+        if not changed:
+            return Columns(version, self.rows, self.values)
+        size = len(self)
+        ids = [row[0] for row in changed]
+        rows = self.rows
+        for memory_id in ids:
+            rows.setdefault(memory_id, len(rows))
+        position = np.fromiter((rows[i] for i in ids), np.int64, len(ids))
+        values = {}
+        for column, name in enumerate(FIELDS, start=1):
+            grown = np.full(len(rows), DEFAULTS[name])
+            grown[:size] = self.values[name]
+            grown[position] = [row[column] for row in changed]
+            values[name] = grown
+        return Columns(version, rows, values)

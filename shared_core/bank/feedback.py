@@ -1,0 +1,53 @@
+"""Online consolidation over stored state: task feedback moves c of the memories that were retrieved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shared_core.config import ConsolidationConfig
+from shared_core.dynamics import attribute, consolidate
+from shared_core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from shared_core.bank.journal import Run
+    from shared_core.bank.state import BankState
+
+
+def give_feedback(
+    state: BankState,
+    ids: Sequence[str],
+    scores: Sequence[float],
+    success: float,
+    config: ConsolidationConfig | None = None,
+) -> Run:
+    """Share a task's success among the memories retrieved for it (source section 3.3, appendix G).
+
+    Args:
+        state: State of the bank; its content is not needed.
+        ids: The retrieved memories, distinct.
+        scores: Their retrieval scores; credit is shared by the softmax over them.
+        success: How well the task went, in [0, 1].
+        config: Momentum and temperature.
+
+    Raises:
+        ConfigError: success outside [0, 1], an id twice, or not one score per id.
+    """
+    options = config or ConsolidationConfig()
+    if not 0.0 <= success <= 1.0:
+        raise ConfigError(f"success={success!r} is outside [0, 1]")
+    if len(scores) != len(ids) or len(set(ids)) != len(ids):
+        raise ConfigError(f"{len(scores)} scores for {len(ids)} ids: give one score per id, each id once")
+    utility = attribute(np.asarray(scores, float), float(success), options.temperature)
+    with state.transaction("feedback") as run:
+        stored = run.read(ids)
+        old = np.array([stored[i]["consolidation"] if i in stored else 1.0 for i in ids])
+        done = np.array([stored[i]["successes"] if i in stored else 0.0 for i in ids])
+        run.set(
+            list(ids),
+            {"consolidation": consolidate(old, utility, options.momentum), "successes": done + success},
+        )
+        run.report = {"memories": len(ids), "success": float(success)}
+    return state.run(run.run_id)

@@ -1,0 +1,128 @@
+"""What a memory must be before it is written: checked here, refused whole, nothing written.
+
+Knows the rules of Chroma and of tenants; writes nothing itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from shared_core.errors import ConfigError, DimensionMismatchError, InvalidMemoryError
+from shared_core.types import FloatArray, Metadata, Where
+
+
+def check_memories(ids: Sequence[str], texts: Sequence[str], metadatas: Sequence[Metadata]) -> None:
+    """Refuse malformed memories.
+
+    Raises:
+        InvalidMemoryError: Counts differ, an id is repeated, empty or not text, a text is empty or not valid
+            Unicode, or metadata is what Chroma refuses or erases.
+    """
+    if not len(ids) == len(texts) == len(metadatas):
+        raise InvalidMemoryError(
+            f"{len(texts)} texts, {len(ids)} ids, {len(metadatas)} metadatas: give as many"
+        )
+    seen: set[str] = set()
+    for memory_id, text, metadata in zip(ids, texts, metadatas, strict=True):
+        if not isinstance(memory_id, str) or not memory_id or "\0" in memory_id:
+            raise InvalidMemoryError(f"id {memory_id!r} is not a non-empty string without null bytes")
+        if memory_id in seen:
+            raise InvalidMemoryError(f"id {memory_id!r} is given twice")
+        seen.add(memory_id)
+        if not isinstance(text, str) or not text.strip():
+            raise InvalidMemoryError(f"the text of {memory_id!r} is empty or not a string")
+        check_metadata(metadata)
+        _check_encodable(memory_id, text, *metadata, *(v for v in metadata.values() if isinstance(v, str)))
+
+
+def check_metadata(metadata: Metadata) -> None:
+    """Refuse metadata that Chroma refuses, or erases without a word.
+
+    Raises:
+        InvalidMemoryError: A key or value Chroma cannot hold; NaN and infinities among them.
+    """
+    for key, value in metadata.items():
+        if not isinstance(key, str) or not key:
+            raise InvalidMemoryError(f"metadata key {key!r} is not a non-empty string")
+        items = value if isinstance(value, list) else [value]
+        if not items or len({type(item) for item in items}) > 1:
+            raise InvalidMemoryError(f"metadata {key!r} is an empty or mixed list: {value!r}")
+        for item in items:
+            if not isinstance(item, (str, int, float, bool)) or isinstance(item, np.generic):
+                raise InvalidMemoryError(
+                    f"metadata {key!r} has a {type(item).__name__}: Chroma takes str, int, float and bool"
+                )
+            if isinstance(item, float) and not math.isfinite(item):
+                raise InvalidMemoryError(f"metadata {key!r} is {item!r}: Chroma would erase the key")
+
+
+def check_embeddings(matrix: FloatArray, rows: int, dimension: int | None, collection: str) -> None:
+    """Refuse embeddings that do not fit.
+
+    Args:
+        matrix: Shape (rows, d).
+        rows: How many texts there are.
+        dimension: The collection's d, None while it is empty.
+        collection: Its name, for the message.
+
+    Raises:
+        InvalidMemoryError: Not a matrix of that many rows, or NaN or infinity in it.
+        DimensionMismatchError: d is not the collection's.
+    """
+    if matrix.ndim != 2 or len(matrix) != rows:
+        raise InvalidMemoryError(f"embeddings of shape {matrix.shape} do not fit {rows} texts")
+    if not np.all(np.isfinite(matrix)):
+        raise InvalidMemoryError("embeddings hold NaN or infinity")
+    if dimension is not None and dimension != matrix.shape[1]:
+        raise DimensionMismatchError(
+            f"embeddings of dimension {matrix.shape[1]} do not fit collection {collection!r} of dimension "
+            f"{dimension}: use the embedder it was filled with"
+        )
+
+
+def with_values(
+    metadatas: Sequence[Metadata | None], values: Sequence[str] | None, value_key: str | None
+) -> list[Metadata]:
+    """Put each memory's value under its metadata key.
+
+    Raises:
+        ConfigError: Values are given and the bank has no value_key.
+        InvalidMemoryError: Not one value per memory.
+    """
+    rows = [dict(row or {}) for row in metadatas]
+    if values is None:
+        return list(rows)
+    if value_key is None:
+        raise ConfigError("values need a value_key: open the bank with value_key='...'")
+    if len(values) != len(rows):
+        raise InvalidMemoryError(f"{len(values)} values for {len(rows)} texts: give one each")
+    return [{**row, value_key: value} for row, value in zip(rows, values, strict=True)]
+
+
+def in_scope(metadata: Metadata, where: Where | None) -> Metadata:
+    """Return metadata that lies inside a tenant's filter, filling in what the filter demands.
+
+    Raises:
+        ConfigError: The filter is more than plain equalities, so nothing can be written through it.
+        InvalidMemoryError: The metadata contradicts the filter.
+    """
+    if not where:
+        return metadata
+    plain = {key: value for key, value in where.items() if isinstance(value, (str, int, float, bool))}
+    if plain.keys() != where.keys():
+        raise ConfigError(f"a bank with the filter {where!r} is read-only for texts: use plain equalities")
+    for key, value in plain.items():
+        if metadata.get(key, value) != value:
+            raise InvalidMemoryError(f"metadata {key}={metadata[key]!r} lies outside this bank ({where!r})")
+    return {**metadata, **plain}
+
+
+def _check_encodable(*texts: str) -> None:
+    for text in texts:
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidMemoryError(f"text is not valid Unicode: {error.reason} at {error.start}") from None

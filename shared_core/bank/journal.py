@@ -1,0 +1,178 @@
+"""Reading the journal, and undoing what it records.
+
+An undo is a run like any other, so undoing an undo is a redo. A run whose values were changed again since
+is refused: undoing it would silently discard the later run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection, Row, Select, and_, insert, select, update
+
+from shared_core.bank.columns import DEFAULTS
+from shared_core.bank.schema import changes, contents, runs
+from shared_core.errors import JournalError
+
+if TYPE_CHECKING:
+    from shared_core.bank.transaction import StateTransaction
+
+SHOWN_RUNS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One journalled change of the bank."""
+
+    run_id: str
+    kind: str
+    """sweep, feedback, add, update, delete, restore, reweight, undo."""
+    status: str
+    """applied, undone, pending (in progress, or its process died), aborted (rolled back after a crash)."""
+    scope: str
+    """The tenant's filter as canonical JSON, "" where the bank is the whole collection."""
+    target: str | None
+    """The run that an undo undid."""
+    created_at: float
+    """Unix time, seconds, UTC."""
+    version: int
+    changes: int
+    """How many values it changed."""
+    config: dict[str, Any]
+    report: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class ContentChange:
+    """A text that a run wrote: what it was and what it became, with embeddings as float32 bytes."""
+
+    memory_id: str
+    before: dict[str, Any] | None
+    before_embedding: bytes | None
+    after: dict[str, Any] | None
+    after_embedding: bytes | None
+
+
+def list_runs(connection: Connection, bank_id: int, scope: str, limit: int | None = None) -> list[Run]:
+    """Return this scope's runs, newest first; the unscoped bank sees every run."""
+    query = _runs(bank_id, scope).order_by(
+        runs.c.version.desc(), runs.c.created_at.desc(), runs.c.run_id.desc()
+    )
+    return [_run(row) for row in connection.execute(query.limit(limit))]
+
+
+def get_run(connection: Connection, bank_id: int, scope: str, run_id: str) -> Run:
+    """Return one run.
+
+    Raises:
+        JournalError: No such run in this bank, or it belongs to another tenant.
+    """
+    row = connection.execute(_runs(bank_id, scope).where(runs.c.run_id == run_id)).one_or_none()
+    if row is None:
+        raise JournalError(f"no run {run_id!r} in this bank: `dream log` lists the runs")
+    return _run(row)
+
+
+def revert(transaction: StateTransaction, connection: Connection, run: Run) -> None:
+    """Put every value that ``run`` changed back to what it was, inside an open transaction.
+
+    Raises:
+        JournalError: The run is not applied, or a later run changed the same values again.
+    """
+    require_applied(run)
+    by_field: dict[str, list[Row[Any]]] = defaultdict(list)
+    for row in connection.execute(select(changes).where(changes.c.run_id == run.run_id)):
+        by_field[row.field].append(row)
+    stored = transaction.read(sorted({row.memory_id for rows in by_field.values() for row in rows}))
+    for name, rows in by_field.items():
+        if any(stored.get(row.memory_id, DEFAULTS)[name] != row.after for row in rows):
+            raise JournalError(_conflict(connection, run))
+    for name, rows in by_field.items():
+        transaction.set([row.memory_id for row in rows], {name: [row.before for row in rows]})
+
+
+def mark_undone(connection: Connection, run: Run) -> None:
+    """Record that ``run`` no longer holds; undoing an undo makes its target hold again."""
+    connection.execute(update(runs).where(runs.c.run_id == run.run_id).values(status="undone"))
+    if run.target is not None:
+        connection.execute(update(runs).where(runs.c.run_id == run.target).values(status="applied"))
+
+
+def require_applied(run: Run) -> None:
+    """Refuse to undo what does not hold.
+
+    Raises:
+        JournalError: The run is undone, pending or aborted.
+    """
+    if run.status != "applied":
+        raise JournalError(
+            f"run {run.run_id} ({run.kind}) is {run.status}, only an applied run can be undone"
+        )
+
+
+def write_contents(connection: Connection, run_id: str, written: list[ContentChange]) -> None:
+    """Journal texts before they are written to the collection."""
+    rows = [
+        {
+            "run_id": run_id,
+            "memory_id": change.memory_id,
+            "before": None if change.before is None else json.dumps(change.before),
+            "before_embedding": change.before_embedding,
+            "after": None if change.after is None else json.dumps(change.after),
+            "after_embedding": change.after_embedding,
+        }
+        for change in written
+    ]
+    if rows:
+        connection.execute(insert(contents), rows)
+
+
+def read_contents(connection: Connection, run_id: str) -> list[ContentChange]:
+    """Return the texts that a run wrote."""
+    return [
+        ContentChange(
+            row.memory_id,
+            None if row.before is None else json.loads(row.before),
+            row.before_embedding,
+            None if row.after is None else json.loads(row.after),
+            row.after_embedding,
+        )
+        for row in connection.execute(select(contents).where(contents.c.run_id == run_id))
+    ]
+
+
+def pending_runs(connection: Connection, bank_id: int, scope: str) -> list[Run]:
+    """Return runs that wrote texts and never said that they were done."""
+    return [_run(row) for row in connection.execute(_runs(bank_id, scope).where(runs.c.status == "pending"))]
+
+
+def _runs(bank_id: int, scope: str) -> Select[Any]:
+    query = select(runs).where(runs.c.bank_id == bank_id)
+    return query.where(runs.c.scope == scope) if scope else query
+
+
+def _run(row: Row[Any]) -> Run:
+    values = {key: value for key, value in row._mapping.items() if key != "bank_id"}
+    return Run(**{**values, "config": json.loads(row.config), "report": json.loads(row.report)})
+
+
+def _conflict(connection: Connection, run: Run) -> str:
+    mine = select(changes.c.memory_id, changes.c.field).where(changes.c.run_id == run.run_id).subquery()
+    later = connection.execute(
+        select(runs.c.run_id, runs.c.kind)
+        .join(changes, changes.c.run_id == runs.c.run_id)
+        .join(mine, and_(mine.c.memory_id == changes.c.memory_id, mine.c.field == changes.c.field))
+        .where(runs.c.version > run.version, runs.c.status == "applied")
+        .distinct()
+        .order_by(runs.c.run_id.desc())
+    ).all()
+    named = ", ".join(f"{row.run_id} ({row.kind})" for row in later[:SHOWN_RUNS])
+    more = f" and {len(later) - SHOWN_RUNS} more" if len(later) > SHOWN_RUNS else ""
+    return f"run {run.run_id} ({run.kind}) was built upon: undo first, newest first: {named}{more}"

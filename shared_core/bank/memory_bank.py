@@ -1,0 +1,399 @@
+"""The memory bank: the one owner and writer of a bank's state, over the user's own Chroma collection.
+
+Content stays in Chroma, untouched and usable without us; weights and journal live in SQL; numerics live
+in ``dynamics``. Nothing is deleted or overwritten without a journal entry, and every entry can be undone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import tempfile
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shared_core.bank.chroma import ChromaContent, Record, open_collection
+from shared_core.bank.content_writer import ContentWriter
+from shared_core.bank.feedback import give_feedback
+from shared_core.bank.intake import check_embeddings, check_memories, in_scope, with_values
+from shared_core.bank.state import BankState
+from shared_core.bank.status import BankStatus, bank_status
+from shared_core.bank.sweeping import SweepReport, sweep_bank
+from shared_core.bank.watch import CollectionWatch
+from shared_core.config import ConsolidationConfig, ForgettingConfig
+from shared_core.errors import ConfigError, InvalidMemoryError, MemoryNotFoundError
+from shared_core.types import Embedder, FloatArray, Memory, Metadata, Progress, Where
+
+if TYPE_CHECKING:
+    from chromadb.api import ClientAPI
+    from chromadb.api.models.Collection import Collection
+
+    from shared_core.bank.journal import Run
+
+STATE_URL_VARIABLE = "DREAM_STATE_URL"
+Id = str
+
+
+class MemoryBank:
+    """Memories of one Chroma collection, with weights that can be lowered and raised again.
+
+    Make one with ``open`` or ``from_collection``. Safe for threads. Any number of processes may retrieve;
+    writers of an embedded collection must be one process at a time, as Chroma itself demands.
+
+    Args:
+        content: The collection, seen through the tenant's filter.
+        state: The state of that same collection and tenant.
+        embedder: Embeds what is added or rewritten; LangChain ``Embeddings`` fit as they are.
+        value_key: Metadata field that holds a memory's value (its solution), where there is one.
+    """
+
+    def __init__(
+        self,
+        content: ChromaContent,
+        state: BankState,
+        *,
+        embedder: Embedder | None = None,
+        value_key: str | None = None,
+    ) -> None:
+        self.content = content
+        self.state = state
+        self.embedder = embedder
+        self.value_key = value_key
+        self._writer = ContentWriter(content, state)
+        self._writer.recover()
+
+    @classmethod
+    def open(
+        cls,
+        location: str | os.PathLike[str] | ClientAPI,
+        collection: str,
+        *,
+        state_url: str | None = None,
+        where: Where | None = None,
+        embedder: Embedder | None = None,
+        value_key: str | None = None,
+        create: bool = False,
+        space: str = "cosine",
+    ) -> MemoryBank:
+        """Open the bank of a collection.
+
+        Args:
+            location: Directory of an embedded Chroma, URL of a Chroma server, ``:memory:``, or a client.
+            collection: Name of the collection.
+            state_url: SQLAlchemy URL of the weights and the journal. Default: the environment's
+                DREAM_STATE_URL, else a SQLite file beside the embedded collection.
+            where: Metadata filter of one tenant; nothing outside it is read or changed.
+            embedder: See the class.
+            value_key: See the class.
+            create: Create the collection if it does not exist.
+            space: Distance space of a collection that is created: cosine, l2 or ip.
+
+        Raises:
+            BankNotFoundError: There is no such database, server or collection.
+            StateError: The state database cannot be opened, or none is named for a server.
+        """
+        return cls.from_collection(
+            open_collection(location, collection, create=create, space=space),
+            state_url=state_url,
+            where=where,
+            embedder=embedder,
+            value_key=value_key,
+        )
+
+    @classmethod
+    def from_collection(
+        cls,
+        collection: Collection,
+        *,
+        state_url: str | None = None,
+        where: Where | None = None,
+        embedder: Embedder | None = None,
+        value_key: str | None = None,
+    ) -> MemoryBank:
+        """Open the bank of a collection that is open already; arguments as for ``open``.
+
+        Raises:
+            StateError: The state database cannot be opened, or none is named for a server.
+        """
+        content = ChromaContent(collection, where)
+        scope = json.dumps(where, sort_keys=True) if where else ""
+        url = state_url or os.environ.get(STATE_URL_VARIABLE) or _default_state_url(content)
+        state = BankState(url, collection=content.key, name=content.name, scope=scope)
+        return cls(content, state, embedder=embedder, value_key=value_key)
+
+    # ---- reading
+
+    def __len__(self) -> int:
+        return len(self.ids()) if self.content.where else self.content.count()
+
+    def ids(self) -> list[Id]:
+        """Return all ids of the bank, softly deleted ones included, in order of insertion."""
+        return self.content.ids()
+
+    def get(self, ids: Sequence[Id]) -> list[Memory]:
+        """Return memories by id, in the order asked.
+
+        Raises:
+            MemoryNotFoundError: An id is not in this bank.
+        """
+        records = self._require(ids)
+        return self._memories([records[memory_id] for memory_id in ids])
+
+    def page(self, offset: int = 0, limit: int = 100) -> list[Memory]:
+        """Return memories in order of insertion, softly deleted ones included.
+
+        Raises:
+            ConfigError: A negative offset, or a limit below 1.
+        """
+        if offset < 0 or limit < 1:
+            raise ConfigError(f"offset={offset} must be 0 or more and limit={limit} 1 or more")
+        return self._memories(self.content.page(offset, limit))
+
+    def __iter__(self) -> Iterator[Memory]:
+        for records in self.content.records():
+            yield from self._memories(records)
+
+    def weights(self, ids: Sequence[Id]) -> FloatArray:
+        """Return the weight of each id as retrieval sees it, shape (len(ids),): 0 if softly deleted."""
+        return self.state.weights(ids)
+
+    def status(self) -> BankStatus:
+        """Return counts, the distribution of weights, suspects and the last runs."""
+        return bank_status(self.content, self.state)
+
+    def watch(self) -> CollectionWatch:
+        """Return a watch that tells what others add to or remove from the collection from now on."""
+        return CollectionWatch(self.content)
+
+    # ---- writing texts
+
+    def add(
+        self,
+        texts: Sequence[str],
+        *,
+        ids: Sequence[Id] | None = None,
+        metadatas: Sequence[Metadata] | None = None,
+        values: Sequence[str] | None = None,
+        embeddings: FloatArray | None = None,
+        progress: Progress | None = None,
+    ) -> list[Id]:
+        """Add memories; they start with w = 1 and become retrievable at once.
+
+        Args:
+            texts: Keys, the texts that are embedded.
+            ids: Default: random UUIDs.
+            metadatas: One mapping per text.
+            values: Their values, stored under ``value_key``.
+            embeddings: Shape (len(texts), d); default: the bank's embedder computes them.
+            progress: Called as ``progress("store", done, total)``.
+
+        Returns:
+            The ids.
+
+        Raises:
+            InvalidMemoryError: Anything malformed; nothing was written then.
+            DimensionMismatchError: The embeddings do not fit the collection.
+            ConfigError: Embeddings are needed and the bank has no embedder; or values without value_key.
+        """
+        texts = list(texts)
+        if not texts:
+            return []
+        ids = [str(uuid.uuid4()) for _ in texts] if ids is None else list(ids)
+        rows = with_values(metadatas or [None] * len(texts), values, self.value_key)
+        rows = [in_scope(row, self.content.where) for row in rows]
+        check_memories(ids, texts, rows)
+        if taken := self.content.existing(ids):
+            raise InvalidMemoryError(f"{len(taken)} ids exist already, such as {taken[0]!r}: use update")
+        matrix = self._embed(texts) if embeddings is None else np.asarray(embeddings, np.float32)
+        check_embeddings(matrix, len(texts), self.content.dimension(), self.content.name)
+        self._writer.add(ids, texts, rows, matrix, progress)
+        return ids
+
+    def update(
+        self,
+        memory_id: Id,
+        text: str | None = None,
+        *,
+        metadata: Metadata | None = None,
+        embedding: FloatArray | None = None,
+    ) -> Run:
+        """Rewrite a memory's text or metadata; the old ones are journalled and come back by ``undo``.
+
+        Args:
+            memory_id: The memory.
+            text: New text; None keeps it.
+            metadata: The new metadata, whole; None keeps it.
+            embedding: Shape (d,), of the new text; default: the bank's embedder computes it.
+
+        Raises:
+            MemoryNotFoundError: No such memory in this bank.
+            InvalidMemoryError: The text or metadata is malformed.
+            BankLockedError: A dreamer is at work.
+        """
+        record = self._require([memory_id])[memory_id]
+        old = self.content.get_embeddings([memory_id])[memory_id]
+        after = Record(
+            memory_id,
+            record.text if text is None else text,
+            record.metadata if metadata is None else in_scope(metadata, self.content.where),
+        )
+        check_memories([memory_id], [after.text], [after.metadata])
+        new = old
+        if embedding is not None or after.text != record.text:
+            new = (self._embed([after.text]) if embedding is None else np.atleast_2d(embedding))[0]
+            check_embeddings(np.atleast_2d(new), 1, len(old), self.content.name)
+        return self._writer.update(record, after, (old, new))
+
+    def delete(self, ids: Sequence[Id]) -> Run:
+        """Delete memories softly: they stay in the collection and are not retrieved until restored.
+
+        Raises:
+            MemoryNotFoundError: An id is not in this bank; nothing was deleted then.
+        """
+        ids = list(dict.fromkeys(ids))
+        self._require(ids)
+        with self.state.transaction("delete") as run:
+            run.set(ids, {"deleted": [1.0] * len(ids)})
+        return self.state.run(run.run_id)
+
+    # ---- weights
+
+    def set_weights(self, weights: Mapping[Id, float]) -> Run:
+        """Give memories weights by hand, as one run.
+
+        Raises:
+            MemoryNotFoundError: An id is not in this bank.
+            InvalidMemoryError: A weight outside [0, 1].
+            BankLockedError: A dreamer is at work.
+        """
+        self._require(list(weights))
+        return self.state.set_weights(weights)
+
+    def restore(self, ids: Sequence[Id]) -> Run:
+        """Give memories their full weight back: w = 1, s = 0, not deleted.
+
+        Raises:
+            MemoryNotFoundError: An id is not in this bank.
+            BankLockedError: A dreamer is at work.
+        """
+        self._require(ids)
+        return self.state.restore(ids)
+
+    def sweep(
+        self,
+        config: ForgettingConfig | None = None,
+        *,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> SweepReport:
+        """Run one DREAM forgetting sweep: one transaction, one ``undo``.
+
+        Raises:
+            BankLockedError: Another dreamer is at work (a dry run does not care).
+            InvalidMemoryError: The collection holds a non-finite embedding.
+        """
+        return sweep_bank(
+            self.content, self.state, config or ForgettingConfig(), dry_run=dry_run, progress=progress
+        )
+
+    async def asweep(
+        self,
+        config: ForgettingConfig | None = None,
+        *,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> SweepReport:
+        """``sweep`` in a thread, without blocking the event loop."""
+        return await asyncio.to_thread(self.sweep, config, dry_run=dry_run, progress=progress)
+
+    def feedback(
+        self,
+        ids: Sequence[Id],
+        scores: Sequence[float],
+        success: float,
+        config: ConsolidationConfig | None = None,
+    ) -> Run:
+        """Consolidate the memories that were retrieved for a task (source section 3.3, appendix G).
+
+        Args:
+            ids: The retrieved memories.
+            scores: Their retrieval scores; credit is shared by the softmax over them.
+            success: How well the task went, in [0, 1].
+            config: Momentum and temperature.
+
+        Raises:
+            ConfigError: success outside [0, 1], or as many scores as ids are not given.
+            MemoryNotFoundError: An id is not in this bank.
+        """
+        self._require(ids)
+        return give_feedback(self.state, ids, scores, success, config)
+
+    # ---- journal
+
+    def runs(self, limit: int | None = None) -> list[Run]:
+        """Return the journal, newest first."""
+        return self.state.runs(limit)
+
+    def undo(self, run_id: str) -> Run:
+        """Undo a run of any kind; undoing the undo is a redo.
+
+        Raises:
+            JournalError: Unknown run, not applied, or built upon by later runs.
+            BankLockedError: A dreamer is at work.
+        """
+        run = self.state.run(run_id)
+        return self._writer.undo(run) or self.state.undo(run_id)
+
+    def close(self) -> None:
+        """Write buffered access counts and let the state database go."""
+        self.state.close()
+
+    def __enter__(self) -> MemoryBank:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    # ---- inner
+
+    def _memories(self, records: Sequence[Record]) -> list[Memory]:
+        states = self.state.get([record.id for record in records])
+        return [
+            Memory(id=record.id, text=record.text, metadata=record.metadata, state=state)
+            for record, state in zip(records, states, strict=True)
+        ]
+
+    def _require(self, ids: Sequence[Id]) -> dict[Id, Record]:
+        if isinstance(ids, str):
+            raise ConfigError(f"ids={ids!r} must be a list of ids, not one string")
+        records = self.content.get(list(dict.fromkeys(ids)))
+        missing = [memory_id for memory_id in ids if memory_id not in records]
+        if missing:
+            raise MemoryNotFoundError(
+                f"{len(missing)} of {len(ids)} ids are not in bank {self.content.name!r}, "
+                f"such as {missing[0]!r}; nothing was changed"
+            )
+        return records
+
+    def _embed(self, texts: list[str]) -> FloatArray:
+        if self.embedder is None:
+            raise ConfigError("this bank has no embedder: open it with embedder=..., or pass embeddings")
+        return np.asarray(self.embedder.embed_documents(texts), np.float32)
+
+
+def _default_state_url(content: ChromaContent) -> str:
+    if content.is_in_memory():
+        return f"sqlite:///{Path(_memory_state_folder().name) / content.key}.sqlite3"
+    return content.default_state_url()
+
+
+@cache
+def _memory_state_folder() -> tempfile.TemporaryDirectory[str]:
+    # in-memory collections are shared within a process, so their state must be; both die with it
+    return tempfile.TemporaryDirectory(prefix="dream-")

@@ -1,0 +1,318 @@
+"""The state of one bank in SQL: columns, version, transactions, access statistics, journal.
+
+Knows ids, never texts' meaning; the content lives in Chroma. One instance serves many threads; any number
+of processes may share the database.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import insert, select
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+
+from shared_core.bank import journal
+from shared_core.bank.columns import DEFAULTS, FIELDS, Columns
+from shared_core.bank.lock import BankLock, bank_lock, may_overlap
+from shared_core.bank.schema import banks, locks, memories, open_engine, upsert, writing
+from shared_core.bank.transaction import StateTransaction, read_rows, state_transaction
+from shared_core.errors import InvalidMemoryError
+from shared_core.types import MemoryState
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+    from sqlalchemy.engine import URL
+
+    from shared_core.bank.journal import Run
+    from shared_core.types import FloatArray
+
+ACCESS_BUFFER = 256
+"""Distinct retrieved memories that are counted in memory before they are written in one go."""
+ACCESS_SECONDS = 5.0
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class _Access:
+    retrievals: int = 0
+    last_access: float = 0.0
+
+
+class BankState:
+    """Weights and journal of one bank, in SQLite or PostgreSQL.
+
+    Args:
+        url: SQLAlchemy URL of the state database.
+        collection: A key that identifies the collection wherever it is opened from.
+        name: A name for people.
+        scope: Canonical JSON of the tenant's filter, "" for the whole collection.
+
+    Raises:
+        StateError: The database cannot be opened.
+    """
+
+    def __init__(self, url: str | URL, *, collection: str, name: str, scope: str = "") -> None:
+        self.engine = open_engine(url)
+        self.scope = scope
+        self.bank_id = self._register(collection, name)
+        self._columns = Columns()
+        self._refreshing = threading.Lock()
+        self._access: dict[str, _Access] = {}
+        self._access_lock = threading.Lock()
+        self._access_since = time.monotonic()
+        # counts are written at interpreter exit too, without keeping the state alive until then
+        self._closer = weakref.finalize(
+            self, _close, self.engine, self.bank_id, self._access, self._access_lock
+        )
+
+    # ---- reading
+
+    def version(self) -> int:
+        """Return the bank's version; it grows with every change, by whatever process."""
+        with self.engine.connect() as connection:
+            return int(connection.execute(self._version_query()).scalar_one())
+
+    def columns(self) -> Columns:
+        """Return the current state of all memories, re-reading only what changed since the last call."""
+        with self.engine.connect() as connection:
+            if connection.execute(self._version_query()).scalar_one() == self._columns.version:
+                return self._columns
+        with self._refreshing, self.engine.connect() as connection:
+            version = connection.execute(self._version_query()).scalar_one()
+            known = self._columns
+            if version != known.version:
+                changed = connection.execute(
+                    select(memories.c.memory_id, *(memories.c[name] for name in FIELDS)).where(
+                        memories.c.bank_id == self.bank_id, memories.c.changed_version > known.version
+                    )
+                )
+                self._columns = known.updated(version, changed)
+            return self._columns
+
+    def weights(self, ids: Sequence[str]) -> FloatArray:
+        """Return the effective weight of each id, shape (len(ids),); 1 where nothing is known."""
+        return self.columns().effective_weights(ids)
+
+    def get(self, ids: Sequence[str]) -> list[MemoryState]:
+        """Return the full state of each id."""
+        self.flush()
+        with self.engine.connect() as connection:
+            stored = read_rows(connection, self.bank_id, ids)
+        return [_memory_state(stored.get(memory_id)) for memory_id in ids]
+
+    def known_ids(self) -> set[str]:
+        """Return the ids that have a row; the others have default state."""
+        return set(self.columns().rows)
+
+    # ---- writing
+
+    def lock(self, purpose: str) -> Any:
+        """Return a context manager that holds the bank's lock.
+
+        Raises:
+            BankLockedError: On entering, when a live owner holds it.
+        """
+        return bank_lock(self.engine, self.bank_id, self.scope, purpose)
+
+    def lock_holder(self) -> str | None:
+        """Tell who holds this bank's lock, for people; None where nobody does."""
+        query = select(locks).where(locks.c.bank_id == self.bank_id).order_by(locks.c.acquired_at)
+        with self.engine.connect() as connection:
+            held = [row for row in connection.execute(query) if may_overlap(row.scope, self.scope)]
+        return f"{held[0].purpose} by pid {held[0].pid} on {held[0].host}" if held else None
+
+    @contextmanager
+    def transaction(
+        self, kind: str, *, lock: BankLock | None = None, target: str | None = None
+    ) -> Iterator[StateTransaction]:
+        """Open one journalled run; it is committed whole when the block ends without an error."""
+        with state_transaction(
+            self.engine, self.bank_id, self.scope, kind, lock=lock, target=target
+        ) as transaction:
+            yield transaction
+
+    def set_weights(self, weights: Mapping[str, float]) -> Run:
+        """Give memories new weights by hand, as one run that can be undone.
+
+        Raises:
+            InvalidMemoryError: A weight is not a number in [0, 1].
+            BankLockedError: A dreamer is at work.
+        """
+        for memory_id, weight in weights.items():
+            if not 0.0 <= weight <= 1.0:
+                raise InvalidMemoryError(f"weight {weight!r} of {memory_id!r} is outside [0, 1]")
+        with self.lock("reweight") as lock, self.transaction("reweight", lock=lock) as run:
+            run.set(list(weights), {"weight": list(weights.values())})
+        return self.run(run.run_id)
+
+    def restore(self, ids: Sequence[str]) -> Run:
+        """Give memories their full weight back: w = 1, s = 0, not deleted.
+
+        Raises:
+            BankLockedError: A dreamer is at work.
+        """
+        ids = list(dict.fromkeys(ids))
+        fields = ("weight", "suspicion", "deleted")
+        with self.lock("restore") as lock, self.transaction("restore", lock=lock) as run:
+            run.set(ids, {name: [DEFAULTS[name]] * len(ids) for name in fields})
+        return self.run(run.run_id)
+
+    # ---- access statistics: counted in memory, written in batches, not journalled
+
+    def record_access(self, ids: Iterable[str]) -> None:
+        """Count one retrieval of each id; written in the background every few seconds, and on close."""
+        now = time.time()
+        with self._access_lock:
+            for memory_id in ids:
+                entry = self._access.setdefault(memory_id, _Access())
+                entry.retrievals += 1
+                entry.last_access = now
+            due = len(self._access) >= ACCESS_BUFFER or time.monotonic() - self._access_since > ACCESS_SECONDS
+            if due:
+                self._access_since = time.monotonic()
+        if due:
+            # a sweep that is committing holds SQLite's write lock; a reader must not wait for it
+            threading.Thread(target=self._flush_quietly, name="dream-access", daemon=True).start()
+
+    def flush(self) -> None:
+        """Write the access counts gathered so far.
+
+        Raises:
+            SQLAlchemyError: The database refused; the counts are kept for the next try.
+        """
+        _write_access(self.engine, self.bank_id, self._access, self._access_lock)
+
+    def _flush_quietly(self) -> None:
+        try:
+            self.flush()
+        except SQLAlchemyError:
+            logger.warning(
+                "access counts could not be written, they are kept for the next try", exc_info=True
+            )
+
+    def close(self) -> None:
+        """Write what is buffered and let the database go; the object is not usable afterwards."""
+        self._closer()
+
+    # ---- journal
+
+    def runs(self, limit: int | None = None) -> list[Run]:
+        """Return this bank's runs, newest first."""
+        with self.engine.connect() as connection:
+            return journal.list_runs(connection, self.bank_id, self.scope, limit)
+
+    def run(self, run_id: str) -> Run:
+        """Return one run.
+
+        Raises:
+            JournalError: There is no such run in this bank.
+        """
+        with self.engine.connect() as connection:
+            return journal.get_run(connection, self.bank_id, self.scope, run_id)
+
+    def undo(self, run_id: str) -> Run:
+        """Undo a run; the undo is itself a run, and undoing that is a redo.
+
+        Raises:
+            JournalError: Unknown run, already undone, or changed again by later runs.
+            BankLockedError: A dreamer is at work.
+        """
+        with self.lock("undo") as lock, self.transaction("undo", lock=lock, target=run_id) as transaction:
+            self.revert(transaction, run_id)
+        return self.run(transaction.run_id)
+
+    def revert(self, transaction: StateTransaction, run_id: str) -> Run:
+        """Undo a run inside an open transaction of kind ``undo``; returns the run as it was."""
+        connection = transaction.connection
+        target = journal.get_run(connection, self.bank_id, self.scope, run_id)
+        journal.revert(transaction, connection, target)
+        journal.mark_undone(connection, target)
+        transaction.report = {"undone": target.run_id, "kind": target.kind}
+        return target
+
+    # ---- inner
+
+    def _version_query(self) -> Any:
+        return select(banks.c.version).where(banks.c.bank_id == self.bank_id)
+
+    def _register(self, collection: str, name: str) -> int:
+        query = select(banks.c.bank_id).where(banks.c.collection == collection)
+        with self.engine.connect() as connection:
+            found = connection.execute(query).scalar()
+        if found is not None:
+            return int(found)
+        try:
+            with writing(self.engine).begin() as connection:
+                connection.execute(
+                    insert(banks).values(collection=collection, name=name, version=0, created_at=time.time())
+                )
+        except IntegrityError:
+            logger.debug("bank %r was registered by another process meanwhile", name)
+        with self.engine.connect() as connection:
+            return int(connection.execute(query).scalar_one())
+
+
+def _memory_state(row: dict[str, Any] | None) -> MemoryState:
+    if row is None:
+        return MemoryState()
+    return MemoryState(
+        weight=row["weight"],
+        suspicion=row["suspicion"],
+        consolidation=row["consolidation"],
+        retrievals=row["retrievals"],
+        successes=row["successes"],
+        last_access=row["last_access"],
+        deleted=row["deleted"] != 0.0,
+    )
+
+
+def _write_access(engine: Engine, bank_id: int, access: dict[str, _Access], guard: threading.Lock) -> None:
+    with guard:
+        batch = dict(access)
+        access.clear()
+    if not batch:
+        return
+    rows = [
+        {
+            **DEFAULTS,
+            "bank_id": bank_id,
+            "memory_id": memory_id,
+            "retrievals": entry.retrievals,
+            "last_access": entry.last_access,
+            "changed_version": 0,
+        }
+        for memory_id, entry in sorted(batch.items())
+    ]
+    statement = upsert(engine, memories)
+    counted = {
+        "retrievals": memories.c.retrievals + statement.excluded.retrievals,
+        "last_access": statement.excluded.last_access,
+    }
+    try:
+        with writing(engine).begin() as connection:
+            connection.execute(
+                statement.on_conflict_do_update(index_elements=["bank_id", "memory_id"], set_=counted), rows
+            )
+    except SQLAlchemyError:
+        with guard:
+            for memory_id, entry in batch.items():
+                kept = access.setdefault(memory_id, _Access())
+                kept.retrievals += entry.retrievals
+                kept.last_access = max(kept.last_access, entry.last_access)
+        raise
+
+
+def _close(engine: Engine, bank_id: int, access: dict[str, _Access], guard: threading.Lock) -> None:
+    try:
+        _write_access(engine, bank_id, access, guard)
+    except SQLAlchemyError:
+        logger.warning("access counts of the last seconds could not be written", exc_info=True)
+    engine.dispose()

@@ -1,0 +1,82 @@
+"""What a bank looks like now, in numbers."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from shared_core.bank.chroma import ChromaContent
+    from shared_core.bank.journal import Run
+    from shared_core.bank.state import BankState
+
+SHOWN_SUSPECTS = 20
+SHOWN_RUNS = 5
+FORGOTTEN = 0.1
+WEAKENED = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class BankStatus:
+    """Counts over the memories that are in the collection now, softly deleted ones apart."""
+
+    collection: str
+    scope: str
+    memories: int
+    deleted: int
+    dimension: int | None
+    space: str
+    version: int
+    mean_weight: float | None
+    full: int
+    """w = 1."""
+    weakened: int
+    """0.1 <= w < 0.5."""
+    forgotten: int
+    """w < 0.1."""
+    suspects: list[dict[str, float | str]]
+    """Lowest weights first, at most 20: id, weight, suspicion."""
+    orphans: int
+    """Memories with state that are no longer in the collection (whole collection only)."""
+    locked_by: str | None
+    runs: list[Run]
+    """The last five."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {**asdict(self), "runs": [run.to_dict() for run in self.runs]}
+
+
+def bank_status(content: ChromaContent, state: BankState) -> BankStatus:
+    """Read ids and columns, and count."""
+    ids = content.ids()
+    columns = state.columns()
+    alive = columns.gather(ids, "deleted") == 0.0
+    weight = columns.gather(ids, "weight")[alive]
+    suspicion = columns.gather(ids, "suspicion")[alive]
+    kept = [memory_id for memory_id, lives in zip(ids, alive, strict=True) if lives]
+    lowest = [
+        int(row) for row in np.argsort(weight, kind="stable")[:SHOWN_SUSPECTS] if weight[row] < WEAKENED
+    ]
+    return BankStatus(
+        collection=content.name,
+        scope=state.scope,
+        memories=len(kept),
+        deleted=len(ids) - len(kept),
+        dimension=content.dimension(),
+        space=content.space,
+        version=columns.version,
+        mean_weight=float(weight.mean()) if len(weight) else None,
+        full=int(np.count_nonzero(weight == 1.0)),
+        weakened=int(np.count_nonzero((weight >= FORGOTTEN) & (weight < WEAKENED))),
+        forgotten=int(np.count_nonzero(weight < FORGOTTEN)),
+        suspects=[
+            {"id": kept[row], "weight": float(weight[row]), "suspicion": float(suspicion[row])}
+            for row in lowest
+        ],
+        orphans=0 if content.where else len(state.known_ids() - set(ids)),
+        locked_by=state.lock_holder(),
+        runs=state.runs(limit=SHOWN_RUNS),
+    )

@@ -1,0 +1,81 @@
+"""Noticing what others add to or remove from the collection behind our back.
+
+An embedded collection's file tells in microseconds whether anything was written; on a server the count
+does, and a full comparison of ids every few seconds. Text that is rewritten under the same id is not
+noticed here (the index and ``get`` serve it fresh; the keyword index takes it up on ``refresh``).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shared_core.bank.chroma import ChromaContent
+
+RECHECK_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class CollectionChange:
+    """Ids that appeared and disappeared since the last look."""
+
+    added: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed)
+
+
+class CollectionWatch:
+    """Remembers a bank's ids and tells what changed; one per reader, safe for threads."""
+
+    def __init__(self, content: ChromaContent) -> None:
+        self._content = content
+        self._file = content.database_file()
+        self._lock = threading.Lock()
+        self._mark: object = self._fingerprint()
+        self._checked = time.monotonic()
+        self.ids: dict[str, None] = dict.fromkeys(content.ids())
+
+    def poll(self, *, force: bool = False) -> CollectionChange:
+        """Return what changed since the last call; cheap where nothing did."""
+        with self._lock:
+            mark = self._fingerprint()
+            recheck = self._file is None and time.monotonic() - self._checked > RECHECK_SECONDS
+            if mark == self._mark and not recheck and not force:
+                return CollectionChange()
+            self._mark, self._checked = mark, time.monotonic()
+            if not (recheck or force) and (added := self._appended()) is not None:
+                self.ids.update(dict.fromkeys(added))
+                return CollectionChange(added=added)
+            current = dict.fromkeys(self._content.ids())
+            change = CollectionChange(
+                [i for i in current if i not in self.ids], [i for i in self.ids if i not in current]
+            )
+            self.ids = current
+            return change
+
+    def _appended(self) -> list[str] | None:
+        """Return the new ids if records were only appended, else None; spares listing a large bank.
+
+        Chroma lists in order of insertion: if the last id we know still stands where it stood, none before
+        it went away.
+        """
+        if not self.ids:
+            return None
+        tail = self._content.ids(offset=len(self.ids) - 1)
+        return tail[1:] if tail and tail[0] == next(reversed(self.ids)) else None
+
+    def _fingerprint(self) -> object:
+        if self._file is None:
+            return self._content.count()
+        marks = []
+        for suffix in ("", "-wal"):
+            try:
+                found = Path(f"{self._file}{suffix}").stat()
+            except FileNotFoundError:
+                continue
+            marks.append((found.st_mtime_ns, found.st_size, found.st_ino))
+        return tuple(marks)

@@ -1,3 +1,55 @@
 """The science of a memory that forgets poison and repairs itself; knows no agent framework."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shared_core.bank import BankState, BankStatus, MemoryBank, Run, Suspect, SweepReport
+    from shared_core.config import ConsolidationConfig, ForgettingConfig, RetrievalConfig
+    from shared_core.embedding import SentenceTransformerEmbedder, packaged_embedder
+    from shared_core.errors import DreamError
+    from shared_core.retrieval import BankRetriever, CrossEncoderReranker
+    from shared_core.types import Embedder, Hit, Memory, MemoryState, Reranker
+
 __version__ = "0.1.0"
+
+# chromadb and sqlalchemy take most of a second to import, so names load on first use
+_HOMES = {
+    "shared_core.bank": ("BankState", "BankStatus", "MemoryBank", "Run", "Suspect", "SweepReport"),
+    "shared_core.config": ("ConsolidationConfig", "ForgettingConfig", "RetrievalConfig"),
+    "shared_core.embedding": ("SentenceTransformerEmbedder", "packaged_embedder"),
+    "shared_core.errors": ("DreamError",),
+    "shared_core.retrieval": ("BankRetriever", "CrossEncoderReranker"),
+    "shared_core.types": ("Embedder", "Hit", "Memory", "MemoryState", "Reranker"),
+}
+
+__all__ = [
+    "BankRetriever",
+    "BankState",
+    "BankStatus",
+    "ConsolidationConfig",
+    "CrossEncoderReranker",
+    "DreamError",
+    "Embedder",
+    "ForgettingConfig",
+    "Hit",
+    "Memory",
+    "MemoryBank",
+    "MemoryState",
+    "Reranker",
+    "RetrievalConfig",
+    "Run",
+    "SentenceTransformerEmbedder",
+    "Suspect",
+    "SweepReport",
+    "packaged_embedder",
+]
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

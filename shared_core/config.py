@@ -46,7 +46,7 @@ class ForgettingConfig:
     """
 
     noise_ratio: float | None = 0.12
-    """Expected noise norm over embedding norm [O]: the source's sigma 0.05 and 0.30 at norm 11.9, d 768."""
+    """RMS noise norm over embedding norm [O]: the source's sigma 0.05 and 0.30 at norm 11.9, d 768."""
     sigma: float | None = None
     """Noise standard deviation per coordinate, in stored units [S]; instead of noise_ratio."""
     noise: NoiseFamily = "isotropic"
@@ -140,8 +140,9 @@ class ConsolidationConfig:
 
     momentum: float = 0.20
     """m in c <- (1 - m) c + m * utility [O: the source names an EMA and gives no m]."""
-    temperature: float = 0.10
-    """Temperature of the softmax over retrieval scores that shares out the credit [O]."""
+    temperature: float = 0.50
+    """Temperature of the softmax over retrieval scores that shares out the credit [O]; at 0.1 a memory
+    that always helps from the fourth rank would lose its consolidation."""
 
     def __post_init__(self) -> None:
         _in_range("momentum", self.momentum, 0, 1)

@@ -25,6 +25,7 @@ from shared_core.errors import (
     BankNotFoundError,
     ConfigError,
     DimensionMismatchError,
+    DreamError,
     StateError,
 )
 from shared_core.types import FloatArray, Metadata, Where
@@ -33,7 +34,7 @@ PAGE = 5_000
 """Rows per read; a metadata read above 32,766 rows fails."""
 IDS_PER_GET = 1_000
 STATE_FILE = "dream_state.sqlite3"
-UNIT_TOLERANCE = 1e-3
+UNIT_TOLERANCE = 1e-4
 
 Space = str
 """Distance space of a collection: ``cosine``, ``l2`` or ``ip``."""
@@ -168,38 +169,32 @@ class ChromaContent:
             )
         return _records(got)
 
-    def get(self, ids: Sequence[str], where: Where | None = None) -> dict[str, Record]:
-        """Return the records of those ids that are in the bank (and match ``where``)."""
-        found: dict[str, Record] = {}
-        for start in range(0, len(ids), IDS_PER_GET):
-            with _translated(self.name):
-                got = self.collection.get(
-                    ids=list(ids[start : start + IDS_PER_GET]),
-                    where=self._filter(where),
-                    include=["documents", "metadatas"],
-                )
-            found.update((record.id, record) for record in _records(got))
-        return found
-
-    def existing(self, ids: Sequence[str]) -> list[str]:
-        """Return which of the ids the collection holds already, inside or outside the filter."""
-        found: list[str] = []
-        for start in range(0, len(ids), IDS_PER_GET):
-            with _translated(self.name):
-                found += self.collection.get(ids=list(ids[start : start + IDS_PER_GET]), include=[])["ids"]
-        return found
+    def get(self, ids: Sequence[str]) -> dict[str, Record]:
+        """Return the records of those ids that are in the bank."""
+        parts = self._by_id(ids, ["documents", "metadatas"], where=self.where)
+        return {record.id: record for part in parts for record in _records(part)}
 
     def get_embeddings(self, ids: Sequence[str]) -> dict[str, FloatArray]:
         """Return the embeddings, each of shape (d,), of those ids that are in the bank."""
         found: dict[str, FloatArray] = {}
-        for start in range(0, len(ids), IDS_PER_GET):
-            with _translated(self.name):
-                got = self.collection.get(
-                    ids=list(ids[start : start + IDS_PER_GET]), where=self.where, include=["embeddings"]
-                )
-            vectors = np.asarray(got["embeddings"], np.float32)
-            found.update(zip(got["ids"], vectors, strict=True))
+        for part in self._by_id(ids, ["embeddings"], where=self.where):
+            found.update(zip(part["ids"], np.asarray(part["embeddings"], np.float32), strict=True))
         return found
+
+    def existing(self, ids: Sequence[str]) -> list[str]:
+        """Return which of the ids the collection holds already, inside or outside the filter."""
+        return [memory_id for part in self._by_id(ids, []) for memory_id in part["ids"]]
+
+    def matching(
+        self, where: Where | None, where_document: Where | None, among: Sequence[str] | None = None
+    ) -> list[str]:
+        """Return the bank's ids that pass both filters; only those of ``among`` where it is given."""
+        filters: dict[str, Any] = {
+            "where": self._filter(where),
+            "where_document": dict(where_document or {}) or None,
+        }
+        parts = self._pages([], **filters) if among is None else self._by_id(among, [], **filters)
+        return [memory_id for part in parts for memory_id in part["ids"]]
 
     def neighbours(
         self, query: FloatArray, n: int, where: Where | None = None, where_document: Where | None = None
@@ -284,15 +279,30 @@ class ChromaContent:
             return self.where
         return dict(where) if self.where is None else {"$and": [self.where, dict(where)]}
 
-    def _pages(self, include: list[Any], offset: int = 0) -> Iterator[Mapping[str, Any]]:
+    def _pages(
+        self, include: list[Any], offset: int = 0, where_document: Any = None, where: Any = None
+    ) -> Iterator[Mapping[str, Any]]:
         while True:
             with _translated(self.name):
-                page = self.collection.get(where=self.where, limit=PAGE, offset=offset, include=include)
+                page = self.collection.get(
+                    where=where or self.where,
+                    where_document=where_document,
+                    limit=PAGE,
+                    offset=offset,
+                    include=include,
+                )
             if page["ids"]:
                 yield page
             if len(page["ids"]) < PAGE:
                 return
             offset += PAGE
+
+    def _by_id(self, ids: Sequence[str], include: list[Any], **filters: Any) -> Iterator[Mapping[str, Any]]:
+        for start in range(0, len(ids), IDS_PER_GET):
+            with _translated(self.name):
+                yield self.collection.get(
+                    ids=list(ids[start : start + IDS_PER_GET]), include=include, **filters
+                )
 
 
 def open_collection(
@@ -361,6 +371,11 @@ def _translated(name: str) -> Iterator[None]:
             raise DimensionMismatchError(
                 f"collection {name!r}: {error}: use the embedder the collection was filled with"
             ) from None
+        raise ConfigError(f"collection {name!r}: {error}") from None
+    except DreamError:
+        raise
+    except ValueError as error:
+        # chromadb checks filters itself, before it asks the back end
         raise ConfigError(f"collection {name!r}: {error}") from None
     except NotFoundError as error:
         raise BankNotFoundError(f"collection {name!r} is gone: {error}") from None

@@ -148,6 +148,13 @@ def read_contents(connection: Connection, run_id: str) -> list[ContentChange]:
     ]
 
 
+def rewritten_since(connection: Connection, bank_id: int, version: int) -> list[str]:
+    """Return the ids whose texts were rewritten by runs after ``version``."""
+    query = select(contents.c.memory_id).join(runs, runs.c.run_id == contents.c.run_id)
+    query = query.where(runs.c.bank_id == bank_id, runs.c.version > version).distinct()
+    return list(connection.execute(query).scalars())
+
+
 def pending_runs(connection: Connection, bank_id: int, scope: str) -> list[Run]:
     """Return runs that wrote texts and never said that they were done."""
     return [_run(row) for row in connection.execute(_runs(bank_id, scope).where(runs.c.status == "pending"))]

@@ -112,6 +112,11 @@ class BankState:
         """Return the ids that have a row; the others have default state."""
         return set(self.columns().rows)
 
+    def rewritten_since(self, version: int) -> list[str]:
+        """Return the memories whose texts our own runs rewrote after a version."""
+        with self.engine.connect() as connection:
+            return journal.rewritten_since(connection, self.bank_id, version)
+
     # ---- writing
 
     def lock(self, purpose: str) -> Any:

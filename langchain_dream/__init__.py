@@ -1,0 +1,5 @@
+"""DREAM memory for LangChain and LangGraph: a retriever that forgets poison."""
+
+from langchain_dream.retriever import DreamRetriever
+
+__all__ = ["DreamRetriever"]

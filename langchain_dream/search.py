@@ -1,0 +1,142 @@
+"""What stands behind the retriever: a Chroma bank, or weights by document id for any other store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from langchain_core.documents import Document
+from langchain_core.vectorstores import VectorStore
+
+from shared_core.errors import ConfigError, UnsupportedStoreError
+
+if TYPE_CHECKING:
+    from shared_core import BankRetriever, ConsolidationConfig, Hit, MemoryBank, Run
+
+
+class DocumentSearch(Protocol):
+    """Search and feedback over one vector store."""
+
+    @property
+    def bank(self) -> MemoryBank:
+        """The memory bank, where the store has one."""
+        ...
+
+    def search(self, query: str, **options: Any) -> list[Document]:
+        """Return documents, best first."""
+        ...
+
+    async def asearch(self, query: str, **options: Any) -> list[Document]:
+        """``search`` without blocking the event loop."""
+        ...
+
+    def feedback(
+        self, ids: Sequence[str], scores: Sequence[float], success: float, config: ConsolidationConfig | None
+    ) -> Run:
+        """Consolidate what was retrieved for a task."""
+        ...
+
+
+def open_search(
+    vectorstore: VectorStore,
+    *,
+    where: dict[str, Any] | None,
+    state_url: str | None,
+    bank_name: str | None,
+    value_key: str | None,
+    backend: str,
+    reranker: Any,
+    prefix: str,
+    track_access: bool,
+) -> DocumentSearch:
+    """Open the search that fits the vector store.
+
+    Raises:
+        StateError, UnsupportedStoreError, ConfigError: As ``DreamRetriever`` says.
+    """
+    from shared_core import BankRetriever, MemoryBank, RetrievalConfig
+
+    # LangChain's Chroma class offers no public way to its collection
+    collection: Any = getattr(vectorstore, "_collection", None)
+    if type(collection).__module__.partition(".")[0] != "chromadb":
+        from langchain_dream.other_stores import StoreSearch
+
+        if where or reranker:
+            raise UnsupportedStoreError(
+                f"where and reranker need Chroma, not {type(vectorstore).__name__}: pass a filter in "
+                "search_kwargs, and rerank after the retriever"
+            )
+        return StoreSearch(vectorstore, state_url=state_url, bank_name=bank_name, prefix=prefix)
+    bank = MemoryBank.from_collection(
+        collection,
+        state_url=state_url,
+        where=where,
+        embedder=vectorstore.embeddings,
+        value_key=value_key,
+    )
+    config = RetrievalConfig(backend=backend)  # type: ignore[arg-type]
+    return ChromaSearch(
+        BankRetriever(bank, config, reranker=reranker, track_access=track_access), vectorstore, prefix
+    )
+
+
+class ChromaSearch:
+    """A memory bank's retriever, speaking LangChain's documents and search options."""
+
+    def __init__(self, retriever: BankRetriever, vectorstore: VectorStore, prefix: str) -> None:
+        self._retriever = retriever
+        self._vectorstore = vectorstore
+        self._prefix = prefix
+
+    @property
+    def bank(self) -> MemoryBank:
+        """The memory bank."""
+        return self._retriever.bank
+
+    def search(self, query: str, **options: Any) -> list[Document]:
+        """Embed, search, translate."""
+        return self._documents(self._retriever.search(query, **_translated(options)))
+
+    async def asearch(self, query: str, **options: Any) -> list[Document]:
+        """Embed with the store's own coroutine, then search in a thread."""
+        embeddings = self._vectorstore.embeddings
+        if embeddings is None or not query.strip():
+            return await asyncio.to_thread(self.search, query, **options)
+        vector = await embeddings.aembed_query(query)
+        hits = await asyncio.to_thread(
+            self._retriever.search_by_vector, vector, query=query, **_translated(options)
+        )
+        return self._documents(hits)
+
+    def feedback(
+        self, ids: Sequence[str], scores: Sequence[float], success: float, config: ConsolidationConfig | None
+    ) -> Run:
+        """Consolidate what was retrieved for a task."""
+        return self.bank.feedback(ids, scores, success, config)
+
+    def _documents(self, hits: Sequence[Hit]) -> list[Document]:
+        return [
+            Document(
+                id=hit.id,
+                page_content=hit.text,
+                metadata=annotated(hit.metadata, self._prefix, hit.score, hit.similarity, hit.weight),
+            )
+            for hit in hits
+        ]
+
+
+def annotated(metadata: Any, prefix: str, score: float, similarity: float, weight: float) -> dict[str, Any]:
+    """Return metadata with our numbers under the prefix; the user's own keys win."""
+    ours = {f"{prefix}score": score, f"{prefix}similarity": similarity, f"{prefix}weight": weight}
+    return {**ours, **metadata}
+
+
+def _translated(options: dict[str, Any]) -> dict[str, Any]:
+    """Return LangChain's search options under the core's names."""
+    renamed = {"where" if key == "filter" else key: value for key, value in options.items()}
+    if "filter" in options and "where" in options:
+        raise ConfigError("filter and where are the same option: give one")
+    if renamed.get("search_type") == "similarity_score_threshold" and "score_threshold" not in renamed:
+        raise ConfigError("search_type='similarity_score_threshold' needs score_threshold in search_kwargs")
+    return renamed

@@ -1,0 +1,46 @@
+"""DREAM's dynamics as pure functions over arrays: probe, activate, diagnose, forget, consolidate, sweep."""
+
+from shared_core.dynamics.activation import (
+    activation,
+    coherence,
+    geometric_stability,
+    retrieval_competitiveness,
+)
+from shared_core.dynamics.consolidation import attribute, consolidate
+from shared_core.dynamics.diagnosis import moments, threshold, update_suspicion
+from shared_core.dynamics.forgetting import decay_rate, update_weights
+from shared_core.dynamics.geometry import BankGeometry, as_matrix, measure
+from shared_core.dynamics.probing import (
+    anisotropic_scale,
+    noise_scale,
+    probe_full,
+    probe_scalar,
+    sample_noise,
+)
+from shared_core.dynamics.sweep import IterationTrace, SweepResult, SweepState, forgetting_sweep
+
+__all__ = [
+    "BankGeometry",
+    "IterationTrace",
+    "SweepResult",
+    "SweepState",
+    "activation",
+    "anisotropic_scale",
+    "as_matrix",
+    "attribute",
+    "coherence",
+    "consolidate",
+    "decay_rate",
+    "forgetting_sweep",
+    "geometric_stability",
+    "measure",
+    "moments",
+    "noise_scale",
+    "probe_full",
+    "probe_scalar",
+    "retrieval_competitiveness",
+    "sample_noise",
+    "threshold",
+    "update_suspicion",
+    "update_weights",
+]

@@ -1,0 +1,89 @@
+"""Adaptive diagnosis: which memories respond abnormally, and how suspicion follows.
+
+Does: the threshold over the bank's activations, and one update of the suspicion.
+
+Does not know: what the activation is made of, weights, consolidation.
+
+Source: DREAM section 4.2, eta = 0.8, gamma = 0.5 [S].
+Departs [O]: the size of the suspicion's increment, which our copy of the source lost, is the standardised
+deviation times ``suspicion_gain``. The literal threshold flags about a fifth of any bell-shaped bank, clean
+or not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shared_core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from shared_core.config import ForgettingConfig
+    from shared_core.types import BoolArray, FloatArray
+
+_RELATIVE_ROUNDING = 1e-12
+
+
+def moments(activation: FloatArray) -> tuple[float, float]:
+    """Return mean and population standard deviation over the bank (section 4.2).
+
+    Args:
+        activation: (N,) R.
+
+    Returns:
+        Mean and deviation, in units of R; (0, 0) for an empty bank. A deviation that is no more than
+        rounding of equal values is exactly 0.
+    """
+    if activation.size == 0:
+        return 0.0, 0.0
+    mean, std = float(activation.mean()), float(activation.std())
+    largest = max(abs(float(activation.min())), abs(float(activation.max())))
+    return mean, std if std > _RELATIVE_ROUNDING * largest else 0.0
+
+
+def threshold(activation: FloatArray, eta: float) -> float:
+    """Return theta = mean(R) - eta * std(R) (section 4.2 [S]).
+
+    Args:
+        activation: (N,) R.
+        eta: How many deviations below the mean, 0 or more.
+
+    Returns:
+        theta in units of R; R itself for one memory, 0 for an empty bank.
+    """
+    mean, std = moments(activation)
+    return mean - eta * std
+
+
+def update_suspicion(
+    suspicion: FloatArray, activation: FloatArray, config: ForgettingConfig
+) -> tuple[FloatArray, BoolArray]:
+    """Raise the suspicion of abnormal memories, let it fade for the others (section 4.2).
+
+    Below the threshold: s <- min(1, s + suspicion_gain * max(0, (mean - R) / std)) [S, size of the step O].
+    Otherwise: s <- gamma * s [S].
+
+    Args:
+        suspicion: (N,) s in [0, 1].
+        activation: (N,) R of this iteration.
+        config: eta, gamma and suspicion_gain.
+
+    Returns:
+        New suspicion (N,) in [0, 1], and a mask (N,) of the abnormal memories. Where all activations
+        are equal, as in a bank of one, nobody is abnormal.
+
+    Raises:
+        ConfigError: The shapes disagree.
+    """
+    if suspicion.shape != activation.shape:
+        raise ConfigError(
+            f"suspicion of shape {suspicion.shape} and activation of shape {activation.shape} must agree"
+        )
+    mean, std = moments(activation)
+    faded = config.gamma * np.asarray(suspicion, dtype=np.float64)
+    if std == 0.0:
+        return faded, np.zeros(activation.shape, dtype=np.bool_)
+    abnormal = np.asarray(activation < mean - config.eta * std)
+    raised = suspicion + config.suspicion_gain * np.maximum(0.0, (mean - activation) / std)
+    return np.where(abnormal, np.minimum(1.0, raised), faded), abnormal

@@ -1,0 +1,179 @@
+"""One forgetting sweep: probe, diagnose, update, T times over a bank.
+
+Does: runs the pure steps of this package in order, and keeps a trace of every iteration.
+
+Does not know: where embeddings and state are stored, which text a memory holds, retrieval.
+
+Source: DREAM sections 4.1 to 4.3, T = 10 iterations [S].
+Departs [O]: isotropic probes are drawn as scalars (exact, see ``probing``), so the embeddings are read only
+before the first iteration; a bank of identical embeddings is not probed, because noise alone would
+tell its members apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from shared_core.dynamics.activation import activation
+from shared_core.dynamics.diagnosis import moments, update_suspicion
+from shared_core.dynamics.forgetting import update_weights
+from shared_core.dynamics.geometry import BankGeometry, as_matrix, measure
+from shared_core.dynamics.probing import anisotropic_scale, noise_scale, probe_full, probe_scalar
+from shared_core.errors import ConfigError
+from shared_core.types import Array, FloatArray, Progress
+
+if TYPE_CHECKING:
+    from shared_core.config import ForgettingConfig
+
+_Probe: TypeAlias = Callable[[], tuple[FloatArray, FloatArray]]
+
+
+@dataclass(frozen=True, eq=False)
+class SweepState:
+    """What a sweep reads beside the embeddings; one value in [0, 1] per memory in each column."""
+
+    weights: FloatArray
+    """(N,) w."""
+    suspicion: FloatArray
+    """(N,) s."""
+    consolidation: FloatArray
+    """(N,) c."""
+
+
+@dataclass(frozen=True)
+class IterationTrace:
+    """One iteration, in numbers of the whole bank."""
+
+    mean: float
+    """Mean of R."""
+    std: float
+    """Standard deviation of R."""
+    threshold: float
+    """theta = mean - eta * std."""
+    abnormal: int
+    """How many memories lay below it."""
+    mean_weight: float
+    """Mean w after the update."""
+
+
+@dataclass(frozen=True, eq=False)
+class SweepResult:
+    """What a sweep changes, and what it saw."""
+
+    weights: FloatArray
+    """(N,) new w in [0, 1]."""
+    suspicion: FloatArray
+    """(N,) new s in [0, 1]."""
+    activation: FloatArray
+    """(N,) R, averaged over the iterations."""
+    abnormal_counts: Array
+    """(N,) integers: in how many iterations a memory was abnormal."""
+    trace: tuple[IterationTrace, ...]
+    """One entry per iteration; empty for an empty bank."""
+
+
+def forgetting_sweep(
+    embeddings: Array,
+    state: SweepState,
+    config: ForgettingConfig,
+    rng: np.random.Generator,
+    *,
+    progress: Progress | None = None,
+) -> SweepResult:
+    """Run ``config.iterations`` rounds of probe, diagnose and update (sections 4.1 to 4.3 [S]).
+
+    Args:
+        embeddings: (N, d) raw embeddings in stored units; never written to.
+        state: Columns of shape (N,), values in [0, 1]; never written to.
+        config: Every constant of the sweep. Its ``seed`` is not used here: ``rng`` decides.
+        rng: Source of randomness; the same generator state and inputs give the same result.
+        progress: Called as ``progress("sweep", done, iterations)`` after each iteration.
+
+    Returns:
+        New arrays. An empty bank gives empty arrays; one memory, or identical embeddings, never abnormal.
+
+    Raises:
+        ConfigError: Shapes disagree, a state value is outside [0, 1], or ``probe='scalar'`` with d = 1.
+        InvalidMemoryError: A row has zero or non-finite norm; the message quotes the row's index.
+    """
+    matrix = as_matrix(embeddings)
+    columns = _validated_state(state, matrix.shape)
+    if len(matrix) == 0:
+        return _empty_result()
+    geometry = measure(matrix)
+    probe = _make_probe(matrix, geometry, config, rng)
+    return _iterate(columns, probe, float(geometry.cosines.mean()), config, progress)
+
+
+def _iterate(
+    state: SweepState,
+    probe: _Probe,
+    cos_bank_mean: float,
+    config: ForgettingConfig,
+    progress: Progress | None,
+) -> SweepResult:
+    weights, suspicion = state.weights, state.suspicion
+    total = np.zeros(len(weights))
+    counts = np.zeros(len(weights), dtype=np.int64)
+    trace: list[IterationTrace] = []
+    for done in range(1, config.iterations + 1):
+        response = activation(*probe(), cos_bank_mean, config)
+        suspicion, abnormal = update_suspicion(suspicion, response, config)
+        weights = update_weights(weights, suspicion, state.consolidation, abnormal, config)
+        total += response
+        counts += abnormal
+        mean, std = moments(response)
+        theta = mean - config.eta * std
+        trace.append(IterationTrace(mean, std, theta, int(abnormal.sum()), float(weights.mean())))
+        if progress is not None:
+            progress("sweep", done, config.iterations)
+    return SweepResult(weights, suspicion, total / config.iterations, counts, tuple(trace))
+
+
+def _make_probe(
+    matrix: FloatArray, geometry: BankGeometry, config: ForgettingConfig, rng: np.random.Generator
+) -> _Probe:
+    """Return a function that probes the whole bank once: cos(probe, v) and cos(probe, centroid)."""
+    dim = matrix.shape[1]
+    scale = noise_scale(geometry.norms, dim, config)
+    if geometry.identical or not scale.any():
+        ones = np.ones(len(scale))
+        return lambda: (ones, geometry.cosines)
+    if config.probe == "scalar" or (config.probe == "auto" and config.noise == "isotropic" and dim >= 2):
+        # The scalar probe assumes that the centroid has a direction; without one its cosine is 0 throughout.
+        directed = bool(geometry.direction.any())
+
+        def scalar() -> tuple[FloatArray, FloatArray]:
+            cos_self, cos_centroid = probe_scalar(geometry.cosines, dim, scale, rng)
+            return cos_self, cos_centroid if directed else geometry.cosines
+
+        return scalar
+    unit = matrix / geometry.norms[:, None].astype(matrix.dtype)
+    spread = anisotropic_scale(unit) if config.noise == "anisotropic" else None
+    return lambda: probe_full(unit, geometry.direction, scale, config.noise, rng, spread)
+
+
+def _validated_state(state: SweepState, shape: tuple[int, ...]) -> SweepState:
+    """Return the columns as float64; no step writes to them, so a copy is not needed."""
+    columns: dict[str, FloatArray] = {}
+    for item in fields(SweepState):
+        column = np.asarray(getattr(state, item.name), dtype=np.float64)
+        if column.shape != shape[:1]:
+            raise ConfigError(
+                f"state.{item.name} has shape {column.shape} and embeddings have shape {shape}: "
+                "give one value per memory"
+            )
+        outside = ~((column >= 0.0) & (column <= 1.0))
+        if outside.any():
+            row = int(np.flatnonzero(outside)[0])
+            raise ConfigError(f"state.{item.name}[{row}]={column[row]:g} is outside [0, 1]")
+        columns[item.name] = column
+    return SweepState(**columns)
+
+
+def _empty_result() -> SweepResult:
+    return SweepResult(np.empty(0), np.empty(0), np.empty(0), np.empty(0, dtype=np.int64), ())

@@ -1,0 +1,65 @@
+"""Keyword search over a bank: a BM25 index that is built on first use and kept in step with the bank."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from shared_core.retrieval.bm25 import Bm25Index
+
+if TYPE_CHECKING:
+    from shared_core.bank import CollectionChange, MemoryBank
+    from shared_core.types import Where
+
+
+class KeywordSearch:
+    """BM25 ranking of a bank's texts, under a Chroma filter."""
+
+    def __init__(self, bank: MemoryBank) -> None:
+        self._content = bank.content
+        self._state = bank.state
+        self._lock = threading.Lock()
+        self._index: Bm25Index | None = None
+        self._version = -1
+
+    def update(self, change: CollectionChange) -> None:
+        """Take up what was added to and removed from the collection; nothing while there is no index."""
+        with self._lock:
+            if self._index is not None:
+                self._index.remove(change.removed)
+                self._put(self._index, change.added)
+
+    def reload(self) -> None:
+        """Drop the index; the next search builds it anew."""
+        with self._lock:
+            self._index = None
+
+    def search(self, query: str, n: int, where: Where | None, where_document: Where | None) -> list[str]:
+        """Return at most ``n`` ids that share a word with the query, best first."""
+        index = self._current()
+        if not where and not where_document:
+            return index.search(query, n)[0]
+        depth = n
+        while True:
+            found = index.search(query, depth)[0]
+            allowed = set(self._content.matching(where, where_document, found))
+            kept = [memory_id for memory_id in found if memory_id in allowed]
+            if len(kept) >= n or len(found) < depth:
+                return kept[:n]
+            depth *= 4
+
+    def _current(self) -> Bm25Index:
+        version = self._state.version()
+        with self._lock:
+            if self._index is None:
+                self._index = Bm25Index()
+                for records in self._content.records():
+                    self._index.replace([r.id for r in records], [r.text for r in records])
+            elif version != self._version:
+                self._put(self._index, self._state.rewritten_since(self._version))
+            self._version = version
+            return self._index
+
+    def _put(self, index: Bm25Index, ids: list[str]) -> None:
+        records = self._content.get(ids).values()
+        index.replace([record.id for record in records], [record.text for record in records])

@@ -1,0 +1,323 @@
+"""Weighted retrieval from a memory bank: dense, hybrid, MMR, reranked (design section 2).
+
+Joins the pure ranking functions to a bank. Scores are our own cosines times weights; what ranks a memory
+here is exact over the index's order, or over every embedding with ``backend="scan"``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shared_core.config import RetrievalConfig
+from shared_core.errors import ConfigError, InvalidMemoryError
+from shared_core.retrieval.dense import DenseSearch
+from shared_core.retrieval.fusion import fuse_weighted, unseen_bound
+from shared_core.retrieval.keywords import KeywordSearch
+from shared_core.retrieval.mmr import mmr
+from shared_core.retrieval.rerank import apply_reranker
+from shared_core.retrieval.topk import Candidates, widening_top_k
+from shared_core.types import Embedder, FloatArray, Hit, Reranker, Where
+
+if TYPE_CHECKING:
+    from shared_core.bank import CollectionWatch, MemoryBank
+
+Search = Callable[[FloatArray, int, "Where | None", "Where | None"], tuple[list[str], FloatArray]]
+
+UNBOUNDED = 2**31 - 1
+"""More memories than any collection holds; a depth of search, never a size of memory."""
+
+
+@dataclass(frozen=True)
+class _Query:
+    text: str
+    vector: FloatArray
+    where: Where | None
+    where_document: Where | None
+    config: RetrievalConfig
+
+
+class BankRetriever:
+    """Searches one bank; safe for threads, sees every change of weights at once, by whatever process.
+
+    Args:
+        bank: The bank.
+        config: Defaults of every search.
+        embedder: Embeds queries; default: the bank's.
+        reranker: Scores the best candidates anew; its scores are weighted too.
+        track_access: Count retrievals in the bank's statistics.
+    """
+
+    def __init__(
+        self,
+        bank: MemoryBank,
+        config: RetrievalConfig | None = None,
+        *,
+        embedder: Embedder | None = None,
+        reranker: Reranker | None = None,
+        track_access: bool = True,
+    ) -> None:
+        self.bank = bank
+        self.config = config or RetrievalConfig()
+        self.embedder = embedder or bank.embedder
+        self.reranker = reranker
+        self.track_access = track_access
+        self._dense = DenseSearch(bank, self.config.backend)
+        self._keywords = KeywordSearch(bank)
+
+    def search(
+        self,
+        query: str,
+        *,
+        where: Where | None = None,
+        where_document: Where | None = None,
+        **overrides: Any,
+    ) -> list[Hit]:
+        """Return the best memories for a query, best first; an empty query finds nothing.
+
+        Args:
+            query: Text.
+            where: Chroma metadata filter, on top of the bank's own.
+            where_document: Chroma document filter.
+            **overrides: Any field of ``RetrievalConfig``, for this search only.
+
+        Raises:
+            ConfigError: A bad option or filter, or no embedder.
+            DimensionMismatchError: The embedder does not fit the collection.
+        """
+        if not query.strip():
+            return []
+        return self.search_by_vector(
+            self.embed(query), query=query, where=where, where_document=where_document, **overrides
+        )
+
+    def search_by_vector(
+        self,
+        vector: Sequence[float] | FloatArray,
+        *,
+        query: str = "",
+        where: Where | None = None,
+        where_document: Where | None = None,
+        **overrides: Any,
+    ) -> list[Hit]:
+        """``search`` with an embedding at hand; keywords and rerankers still need ``query``.
+
+        Raises:
+            InvalidMemoryError: The vector is not of shape (d,), or holds NaN or infinity.
+            ConfigError, DimensionMismatchError: As for ``search``.
+        """
+        array = np.asarray(vector, float)
+        if array.ndim != 1 or not np.all(np.isfinite(array)):
+            raise InvalidMemoryError(f"a query vector needs shape (d,) and finite numbers, not {array.shape}")
+        request = _Query(query, array, where, where_document, self._config(overrides))
+        self.refresh(force=False)
+        hits = self._hybrid(request) if request.config.search_type == "hybrid" else self._similar(request)
+        if self.track_access and hits:
+            self.bank.state.record_access(hit.id for hit in hits)
+        return hits
+
+    def search_batch(self, queries: Sequence[str], **options: Any) -> list[list[Hit]]:
+        """Return one list of hits per query; options as for ``search``."""
+        return [self.search(query, **options) for query in queries]
+
+    async def asearch(self, query: str, **options: Any) -> list[Hit]:
+        """``search`` in a thread, without blocking the event loop."""
+        return await asyncio.to_thread(self.search, query, **options)
+
+    async def asearch_batch(self, queries: Sequence[str], **options: Any) -> list[list[Hit]]:
+        """Search for several queries at once; one list of hits per query."""
+        return list(await asyncio.gather(*(self.asearch(query, **options) for query in queries)))
+
+    @cached_property
+    def _watch(self) -> CollectionWatch:
+        # lists every id, so not before the first search
+        return self.bank.watch()
+
+    def refresh(self, *, force: bool = True) -> None:
+        """Take up documents that others added, removed or rewrote.
+
+        Every search does so for additions and removals; ``force`` also reads rewritten texts and
+        embeddings anew.
+        """
+        change = self._watch.poll(force=force)
+        if force:
+            self._dense.reload()
+            self._keywords.reload()
+        elif change:
+            self._dense.update(change)
+            self._keywords.update(change)
+
+    def embed(self, query: str) -> FloatArray:
+        """Return the query's embedding, shape (d,).
+
+        Raises:
+            ConfigError: There is no embedder.
+        """
+        if self.embedder is None:
+            raise ConfigError("no embedder for queries: pass embedder=... to the bank or the retriever")
+        return np.asarray(self.embedder.embed_query(query), float)
+
+    # ---- inner
+
+    def _config(self, overrides: dict[str, Any]) -> RetrievalConfig:
+        if "backend" in overrides:
+            raise ConfigError("backend belongs to the retriever's config, not to one search")
+        try:
+            return replace(self.config, **overrides) if overrides else self.config
+        except TypeError as error:
+            raise ConfigError(f"unknown search option: {error}") from None
+
+    def _similar(self, request: _Query) -> list[Hit]:
+        config = request.config
+        diverse = config.search_type == "mmr"
+        k = max(config.k, config.fetch_k) if diverse else config.k
+        if self.reranker is not None:
+            k = max(k, config.rerank_top)
+        hits = self._best(request, k)
+        if diverse:
+            hits = self._diverse(hits, request)
+        return self._reranked(hits, request)[: config.k]
+
+    def _best(self, request: _Query, k: int) -> list[Hit]:
+        """Return the k best by w * cos that the collection still holds."""
+        gone: set[str] = set()
+        while True:
+            found = self._candidates(request, k, gone)
+            records = self.bank.content.get(found.keys)
+            missing = [key for key in found.keys if key not in records]
+            if not missing:
+                break
+            gone.update(missing)
+        return [
+            Hit(
+                id=key,
+                text=records[key].text,
+                metadata=records[key].metadata,
+                score=float(found.score[row]),
+                similarity=float(found.similarity[row]),
+                weight=float(found.weight[row]),
+            )
+            for row, key in enumerate(found.keys)
+        ]
+
+    def _candidates(self, request: _Query, k: int, gone: set[str]) -> Candidates:
+        config = request.config
+        columns = self.bank.state.columns()
+
+        def weights_of(keys: Sequence[str]) -> FloatArray:
+            weights = columns.effective_weights(keys)
+            return weights * np.array([key not in gone for key in keys]) if gone else weights
+
+        def run(search: Search) -> tuple[Candidates, int]:
+            shown = 0
+
+            def fetch(n: int) -> tuple[Sequence[str], FloatArray]:
+                nonlocal shown
+                keys, similarity = search(request.vector, n, request.where, request.where_document)
+                shown = len(keys)
+                return keys, similarity
+
+            candidates = widening_top_k(
+                fetch,
+                weights_of,
+                k,
+                total=UNBOUNDED,
+                min_weight=config.min_weight,
+                threshold=config.score_threshold,
+            )
+            return candidates, shown
+
+        found, shown = run(self._dense.search)
+        if len(found.keys) < k and self._index_left_some(request, shown):
+            found, _ = run(self._dense.scan)
+        return found
+
+    def _index_left_some(self, request: _Query, shown: int) -> bool:
+        """Tell whether a graph index stopped before it had shown every memory there is."""
+        if request.config.score_threshold is not None:
+            return False
+        if request.where or request.where_document:
+            expected = len(self.bank.content.matching(request.where, request.where_document))
+        else:
+            expected = len(self._watch.ids)
+        return shown < expected
+
+    def _diverse(self, hits: list[Hit], request: _Query) -> list[Hit]:
+        vectors = self.bank.content.get_embeddings([hit.id for hit in hits])
+        hits = [hit for hit in hits if hit.id in vectors]
+        if not hits:
+            return []
+        rows = mmr(
+            np.array([hit.score for hit in hits]),
+            np.stack([vectors[hit.id] for hit in hits]),
+            request.config.k if self.reranker is None else max(request.config.k, request.config.rerank_top),
+            request.config.lambda_mult,
+        )
+        return [hits[row] for row in rows]
+
+    def _hybrid(self, request: _Query) -> list[Hit]:
+        """Fuse both arms, widening them until no memory unseen by both can enter the answer."""
+        config = request.config
+        k = config.k if self.reranker is None else max(config.k, config.rerank_top)
+        columns = self.bank.state.columns()
+        depth = max(config.fetch_k, k)
+        while True:
+            dense, similarity = self._dense.search(
+                request.vector, depth, request.where, request.where_document
+            )
+            words = self._keywords.search(request.text, depth, request.where, request.where_document)
+            keys = list(dict.fromkeys([*dense, *words]))
+            weight = dict(zip(keys, columns.effective_weights(keys).tolist(), strict=True))
+            fused = fuse_weighted(
+                [dense, words],
+                weight,
+                k=config.rrf_k,
+                weights=config.rrf_weights,
+                min_weight=config.min_weight,
+            )
+            records = self.bank.content.get([key for key, _ in fused[: k + len(keys)]])
+            best = [(key, score) for key, score in fused if key in records][:k]
+            depths = [depth if len(arm) >= depth else math.inf for arm in (dense, words)]
+            bound = unseen_bound(depths, config.rrf_k, config.rrf_weights)
+            if bound == 0.0 or (len(best) == k and best[-1][1] >= bound):
+                break
+            depth *= 2
+        known = dict(zip(dense, similarity.tolist(), strict=True))
+        known.update(self._similarities(request.vector, [key for key, _ in best if key not in known]))
+        threshold = -math.inf if config.score_threshold is None else config.score_threshold
+        hits = [
+            Hit(
+                id=key,
+                text=records[key].text,
+                metadata=records[key].metadata,
+                score=score,
+                similarity=known[key],
+                weight=weight[key],
+            )
+            for key, score in best
+            if score >= threshold and key in known
+        ]
+        return self._reranked(hits, request)[: config.k]
+
+    def _similarities(self, vector: FloatArray, ids: Sequence[str]) -> dict[str, float]:
+        scale = float(np.linalg.norm(vector)) or 1.0
+        return {
+            memory_id: float(found @ vector / ((float(np.linalg.norm(found)) or 1.0) * scale))
+            for memory_id, found in self.bank.content.get_embeddings(ids).items()
+        }
+
+    def _reranked(self, hits: list[Hit], request: _Query) -> list[Hit]:
+        if self.reranker is None or not hits or not request.text:
+            return hits
+        head, tail = hits[: request.config.rerank_top], hits[request.config.rerank_top :]
+        scores = apply_reranker(
+            self.reranker, request.text, [hit.text for hit in head], [hit.weight for hit in head]
+        )
+        order = np.argsort(-scores, kind="stable")
+        return [replace(head[row], score=float(scores[row])) for row in order] + tail

@@ -9,7 +9,7 @@ tokens and rounded to a byte beyond. Ours [O]:
   and Hangul, every character and every pair of neighbours. Lone surrogates become "?", a separator.
 - A query is analysed by the same code and becomes an OR of term queries, so no query syntax exists.
   Each distinct term counts once, and only the first 1024 count.
-- Scores are rounded to about five digits, since segments add terms in different orders; ties go by id.
+- Ties go by id; which segment holds a document, and when it was written, does not show.
 - Removed documents stay in N and n until they are a quarter of the index, when it is rebuilt.
 """
 
@@ -33,7 +33,6 @@ MAX_QUERY_TERMS = 1024
 _MAX_WORD = 64
 _HEAP_BYTES = 15_000_000  # tantivy's least for one thread
 _REBUILD_LEAST = 64
-_SCORE_STEPS = 2.0**17
 _NO_SPACES = r"\p{Han}\p{Hiragana}\p{Katakana}\x{30FC}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 _WORD = rf"[[\p{{L}}\p{{N}}_]--[{_NO_SPACES}]][[\p{{L}}\p{{M}}\p{{N}}_]--[{_NO_SPACES}]]*|\p{{So}}"
 # Canonical ordering is quadratic in a run of combining marks, so no piece given to it is long.
@@ -119,13 +118,13 @@ class Bm25Index:
         limit = min(n, snapshot.searcher.num_docs) + 8
         while True:
             hits = snapshot.searcher.search(any_word, limit, count=False).hits
-            scores = _rounded([score for score, _ in hits])
             # Which of several equal documents falls off at a limit is arbitrary, so go past them.
-            if len(hits) < limit or scores[-1] < scores[n - 1]:
+            if len(hits) < limit or hits[-1][0] < hits[n - 1][0]:
                 break
             limit *= 4
         rows = snapshot.searcher.fast_field_values("row", [address for _, address in hits])
-        ranked = sorted(zip(-scores, (snapshot.names[row] for row in rows), strict=True))[:n]
+        keys = (snapshot.names[row] for row in rows)
+        ranked = sorted((-score, key) for (score, _), key in zip(hits, keys, strict=True))[:n]
         return [key for _, key in ranked], np.array([-negative for negative, _ in ranked], dtype=np.float64)
 
     def _write(self, ids: Sequence[str], texts: Sequence[str], *, may_exist: bool) -> None:
@@ -230,12 +229,6 @@ def _fold(text: str) -> str:
 def _fold_piece(match: re.Match[str]) -> str:
     # Folding may decompose (Greek, Turkish), so it is normalised once more.
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", match.group()).casefold())
-
-
-def _rounded(scores: Sequence[float]) -> FloatArray:
-    mantissa, exponent = np.frexp(np.asarray(scores, dtype=np.float64))
-    rounded: FloatArray = np.ldexp(np.round(mantissa * _SCORE_STEPS) / _SCORE_STEPS, exponent)
-    return rounded
 
 
 def _check_documents(ids: Sequence[str], texts: Sequence[str]) -> None:

@@ -94,7 +94,7 @@ options = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(bank=banks(), option=options)
 def test_top_k_is_the_literal_ranking(bank, option):
     similarity, weight = bank
@@ -102,7 +102,7 @@ def test_top_k_is_the_literal_ranking(bank, option):
     assert rows.tolist() == literal_top_k(similarity, weight, **option)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(bank=banks(), option=options, first=st.sampled_from([None, 1, 2, 5]), tight=st.booleans())
 def test_widening_is_brute_force_in_order(bank, option, first, tight):
     similarity, weight = bank

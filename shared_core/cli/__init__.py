@@ -1,0 +1,1 @@
+"""The command line ``dream``: one file per command; builds, wires, prints."""

@@ -1,0 +1,88 @@
+"""What commands print: tables and plain lines for people, one JSON object for programs.
+
+Memory text is hostile: control characters and terminal escapes are neutralised before it is shown.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import unicodedata
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from shared_core.types import Progress as ProgressCallback
+
+PLAIN_WIDTH = 120
+
+_INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn"}
+
+
+def emit(value: Any) -> None:
+    """Print one JSON object."""
+    typer.echo(json.dumps(value, ensure_ascii=False, sort_keys=False, allow_nan=False))
+
+
+def console() -> Console:
+    """Return a console that writes plain text where there is no terminal, and respects NO_COLOR."""
+    return Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
+
+
+def safe(text: str, limit: int = 100) -> Text:
+    """Return one line of hostile text that cannot move a cursor, change a colour or reverse a line."""
+    flat = "".join(
+        " " if c.isspace() else "\N{REPLACEMENT CHARACTER}" if unicodedata.category(c) in _INVISIBLE else c
+        for c in text[: limit + 1]
+    )
+    return Text(flat if len(text) <= limit else flat[: limit - 1] + "…")
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
+    """Return a plain table; cells are strings, numbers or ``Text``."""
+    drawn = Table(box=None, pad_edge=False, header_style="bold")
+    for position, header in enumerate(headers):
+        numeric = bool(rows) and all(isinstance(row[position], (int, float)) for row in rows)
+        drawn.add_column(header, justify="right" if numeric else "left", no_wrap=True)
+    for row in rows:
+        drawn.add_row(*(cell if isinstance(cell, Text) else Text(number(cell)) for cell in row))
+    return drawn
+
+
+def number(value: Any) -> str:
+    """Return a number as people read it; a weight that is all but 0 says so."""
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.3f}" if value == 0 or abs(value) >= 0.001 else f"{value:.0e}"
+    return str(value)
+
+
+def moment(seconds: float) -> str:
+    """Return a Unix time as local time."""
+    return datetime.fromtimestamp(seconds, timezone.utc).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+@contextmanager
+def progress_bar() -> Iterator[ProgressCallback | None]:
+    """Yield a progress callback that draws on a terminal, or None where standard error is none."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        tasks: dict[str, Any] = {}
+
+        def report(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = bar.add_task(stage, total=total)
+            bar.update(tasks[stage], completed=done, total=total)
+
+        yield report

@@ -1,0 +1,77 @@
+"""``dream``: every command, and how an error becomes one clear line.
+
+Exit codes: 0 done, 2 bad input (whatever a user can mend), 1 a fault of ours, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import cast
+
+import typer
+
+from shared_core import __version__
+from shared_core.cli import demo, forget, log, poison, restore, status, undo
+from shared_core.errors import DreamError
+
+# typer keeps its own copy of click, or imports it, depending on its version
+UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__bases__[0])
+
+app = typer.Typer(
+    name="dream",
+    help="Memory that forgets poison and repairs itself, over the Chroma collection you already have.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+evaluate = typer.Typer(help="Measure defences and retrieval.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(evaluate, name="eval")
+
+app.command("demo")(demo.demo)
+app.command("forget")(forget.forget)
+app.command("status")(status.status)
+app.command("log")(log.log)
+app.command("undo")(undo.undo)
+app.command("restore")(restore.restore)
+evaluate.command("poison")(poison.poison)
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    version: bool = typer.Option(False, "--version", help="Print the version and exit.", is_eager=True),
+) -> None:
+    if version:
+        typer.echo(f"dream-memory {__version__}")
+        raise typer.Exit
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line; never shows a traceback unless DREAM_DEBUG is set."""
+    # model libraries draw bars of their own; ours is enough, and only on a terminal
+    os.environ.setdefault("TQDM_DISABLE", "1")
+    try:
+        code = app(args=arguments, prog_name="dream", standalone_mode=False)
+    except DreamError as error:
+        code = _complain(str(error), 2)
+    except UsageError as error:
+        code = _complain(f"{error.format_message()} (see `dream --help`)", 2)
+    except (KeyboardInterrupt, typer.Abort):
+        code = _complain("interrupted; a change that was not finished is not applied", 130)
+    except BrokenPipeError:
+        # whoever read our output closed it; python must not complain about that at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except Exception as error:
+        if os.environ.get("DREAM_DEBUG"):
+            raise
+        code = _complain(
+            f"a fault of ours: {type(error).__name__}: {error} (set DREAM_DEBUG=1 to see where)", 1
+        )
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _complain(message: str, code: int) -> int:
+    line = " ".join(message.split())
+    typer.echo(f"dream: {line}", err=True)
+    return code

@@ -1,0 +1,91 @@
+"""Arguments and options that several commands share, and opening a bank from them."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Annotated, Any, Optional
+
+import typer
+
+from shared_core.errors import ConfigError
+
+Location = Annotated[
+    str,
+    typer.Argument(
+        metavar="PATH",
+        help="Directory of the Chroma database, or URL of a Chroma server.",
+        show_default=False,
+    ),
+]
+Collection = Annotated[
+    str,
+    typer.Option(
+        "--collection",
+        "-c",
+        metavar="NAME",
+        envvar="DREAM_COLLECTION",
+        help="The collection.",
+        show_default=False,
+    ),
+]
+State = Annotated[
+    Optional[str],  # noqa: UP045 (read at run time, on Python 3.10 too)
+    typer.Option(
+        "--state",
+        metavar="URL",
+        envvar="DREAM_STATE_URL",
+        help="Database of weights and journal, sqlite:///... or postgresql://...; "
+        "default: beside an embedded collection.",
+        show_default=False,
+    ),
+]
+Where = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        "--where",
+        metavar="JSON",
+        help='Only memories whose metadata match, for example \'{"user": "ada"}\'.',
+        show_default=False,
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+
+
+def open_bank(location: str, collection: str, state: str | None, where: str | None, **options: Any) -> Any:
+    """Open the bank a command works on.
+
+    Raises:
+        DreamError: Anything that is wrong with the arguments, said in one line.
+    """
+    from shared_core.bank import MemoryBank
+
+    return MemoryBank.open(location, collection, state_url=state, where=_filter(where), **options)
+
+
+def sort_out(item: str, location: str) -> tuple[str, str]:
+    """Return (item, location) of two positional arguments that people give in either order."""
+    return (location, item) if _is_place(item) and not _is_place(location) else (item, location)
+
+
+def command(verb: str, item: str, location: str, collection: str, where: str | None) -> str:
+    """Return a command line that can be copied into a shell."""
+    words = ["dream", verb, item, location, "--collection", collection]
+    return shlex.join([*words, "--where", where] if where else words)
+
+
+def _is_place(text: str) -> bool:
+    return text.startswith(("http://", "https://")) or Path(text).is_dir()
+
+
+def _filter(text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"--where {text!r} is not JSON: {error}") from None
+    if not isinstance(value, dict) or not value:
+        raise ConfigError(f"--where {text!r} must be a JSON object with at least one key")
+    return value

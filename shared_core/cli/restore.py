@@ -1,0 +1,35 @@
+"""``dream restore``: give memories their full weight back."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from shared_core.cli import options
+from shared_core.cli.console import console, emit
+
+
+def restore(
+    memory_id: Annotated[str, typer.Argument(metavar="MEMORY_ID", help="The memory.")],
+    location: options.Location,
+    collection: options.Collection,
+    state: options.State = None,
+    where: options.Where = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Give one memory its full weight back, or bring it back after a soft deletion.
+
+    Example: dream restore m42 ./chroma --collection memories
+    """
+    memory_id, location = options.sort_out(memory_id, location)
+    with options.open_bank(location, collection, state, where) as bank:
+        run = bank.restore([memory_id])
+    if as_json:
+        emit(run.to_dict())
+        return
+    if not run.changes:
+        console().print(f"{memory_id} had its full weight already")
+        return
+    undo = options.command("undo", run.run_id, location, collection, where)
+    console().print(f"restored {memory_id}; undo it with: {undo}")

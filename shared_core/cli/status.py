@@ -1,0 +1,46 @@
+"""``dream status``: what a bank looks like now."""
+
+from __future__ import annotations
+
+from shared_core.cli import options
+from shared_core.cli.console import console, emit, moment, number, safe, table
+
+
+def status(
+    location: options.Location,
+    collection: options.Collection,
+    state: options.State = None,
+    where: options.Where = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Show counts, weights, suspects and the last runs.
+
+    Example: dream status ./chroma --collection memories
+    """
+    with options.open_bank(location, collection, state, where) as bank:
+        found = bank.status()
+        texts = bank.content.get([str(suspect["id"]) for suspect in found.suspects])
+    if as_json:
+        emit(found.to_dict())
+        return
+    out = console()
+    out.print(
+        f"{found.collection}: {found.memories} memories, d = {number(found.dimension)}, {found.space}; "
+        f"mean weight {number(found.mean_weight)}"
+    )
+    out.print(
+        f"full weight {found.full}, weakened (0.1 to 0.5) {found.weakened}, forgotten (< 0.1) "
+        f"{found.forgotten}, deleted {found.deleted}, with state but gone from the collection {found.orphans}"
+    )
+    if found.locked_by:
+        out.print(f"locked by: {found.locked_by}")
+    if found.suspects:
+        rows = [
+            (safe(str(s["id"]), 24), s["weight"], s["suspicion"], safe(texts[str(s["id"])].text, 70))
+            for s in found.suspects
+            if s["id"] in texts
+        ]
+        out.print(table(["memory", "weight", "suspicion", "text"], rows))
+    if found.runs:
+        runs = [(run.run_id, run.kind, run.status, run.changes, moment(run.created_at)) for run in found.runs]
+        out.print(table(["run", "kind", "status", "changes", "when"], runs))

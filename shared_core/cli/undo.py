@@ -1,0 +1,32 @@
+"""``dream undo``: take one run back."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from shared_core.cli import options
+from shared_core.cli.console import console, emit
+
+
+def undo(
+    run_id: Annotated[str, typer.Argument(metavar="RUN_ID", help="The run; `dream log` lists them.")],
+    location: options.Location,
+    collection: options.Collection,
+    state: options.State = None,
+    where: options.Where = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Undo one run. The undo is a run too: undoing it is a redo.
+
+    Example: dream undo 19c1f4a2b3c-9f2e1a ./chroma --collection memories
+    """
+    run_id, location = options.sort_out(run_id, location)
+    with options.open_bank(location, collection, state, where) as bank:
+        done = bank.undo(run_id)
+    if as_json:
+        emit(done.to_dict())
+        return
+    redo = options.command("undo", done.run_id, location, collection, where)
+    console().print(f"undid {run_id}, {done.changes} changes taken back; redo it with: {redo}")

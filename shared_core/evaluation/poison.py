@@ -1,0 +1,215 @@
+"""``dream eval poison``: an attack case in a real collection, before and after a defence.
+
+The defence sees the collection and nothing else: no labels, no queries, no trigger.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from shared_core.bank import MemoryBank
+from shared_core.bank.status import FORGOTTEN, WEAKENED
+from shared_core.config import AgentKind, ForgettingConfig
+from shared_core.evaluation.metrics import auroc, overlap_at_k, share_with_poison
+from shared_core.retrieval import BankRetriever
+
+if TYPE_CHECKING:
+    from shared_core.bank import SweepReport
+    from shared_core.evaluation.cases import AttackCase
+    from shared_core.types import Embedder, FloatArray
+
+Defence = Literal["none", "paper"]
+TOP_K = 4
+MAJORITY = 3
+VALUE_KEY = "value"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retrieved:
+    """What a bank retrieves for a case's queries: ids of the top-4."""
+
+    triggered: list[list[str]]
+    benign_only: list[list[str]]
+    """Top-4 of the benign queries with the poison left out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoisonRow:
+    """One line of the table."""
+
+    case: str
+    defence: str
+    embedder: str
+    auroc: float
+    """Of "poison responds less" (mean activation over the sweep); NaN without a sweep."""
+    asr_r: float
+    """Share of triggered queries with a poison in the weighted top-4."""
+    asr_r_majority: float
+    """The same with at least 3 of 4."""
+    asr_r_undefended: float
+    benign_retention: float
+    """Mean overlap of the benign-only top-4 before and after."""
+    false_forget: float
+    """Share of benign memories with w < 0.5."""
+    poison_forget: float
+    """Share of poison with w < 0.1."""
+    memories: int
+    poison: int
+    seconds: float
+    """Of the defence, on an embedded bank."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values; what is undefined is null."""
+        values = asdict(self)
+        return {
+            key: None if isinstance(value, float) and math.isnan(value) else value
+            for key, value in values.items()
+        }
+
+
+def fill_collection(bank: MemoryBank, case: AttackCase, vectors: FloatArray | None = None) -> None:
+    """Write a case's memories, keys as texts and values as metadata; never the ground truth.
+
+    Args:
+        bank: An empty bank with ``value_key``, and an embedder unless ``vectors`` are given.
+        case: The case.
+        vectors: Embeddings of the keys, shape (memories, d).
+    """
+    bank.add(
+        [memory.key for memory in case.memories],
+        ids=[memory.id for memory in case.memories],
+        values=[memory.value for memory in case.memories],
+        embeddings=vectors,
+    )
+
+
+def retrieve(bank: MemoryBank, case: AttackCase) -> Retrieved:
+    """Run every query of a case against a bank as it is now."""
+    retriever = BankRetriever(bank, track_access=False)
+    poison = case.poison_ids
+
+    def top(query: str, k: int) -> list[str]:
+        return [hit.id for hit in retriever.search(query, k=k)]
+
+    return Retrieved(
+        triggered=[top(query, TOP_K) for query in case.triggered_queries],
+        benign_only=[
+            [i for i in top(query, TOP_K + len(poison)) if i not in poison][:TOP_K]
+            for query in case.benign_queries
+        ],
+    )
+
+
+def measure_bank(
+    bank: MemoryBank,
+    case: AttackCase,
+    before: Retrieved,
+    after: Retrieved,
+    *,
+    report: SweepReport | None = None,
+    defence: str,
+    embedder: str,
+) -> PoisonRow:
+    """Score a bank against the ground truth.
+
+    Args:
+        bank: The bank, after the defence.
+        case: The case it holds.
+        before: What was retrieved before the defence.
+        after: What is retrieved now.
+        report: The sweep's report; without one there is no AUROC.
+        defence: Name for the table.
+        embedder: Name for the table.
+    """
+    poison = case.poison_ids
+    ids = [memory.id for memory in case.memories]
+    weight = bank.weights(ids)
+    bad = np.array([memory_id in poison for memory_id in ids])
+    area = float("nan")
+    if report is not None:
+        truth = np.array([memory_id in poison for memory_id in report.ids], bool)
+        area = auroc(-report.activation, truth)
+    return PoisonRow(
+        case=case.name,
+        defence=defence,
+        embedder=embedder,
+        auroc=area,
+        asr_r=share_with_poison(after.triggered, poison),
+        asr_r_majority=share_with_poison(after.triggered, poison, MAJORITY),
+        asr_r_undefended=share_with_poison(before.triggered, poison),
+        benign_retention=overlap_at_k(before.benign_only, after.benign_only),
+        false_forget=float(np.mean(weight[~bad] < WEAKENED)) if not bad.all() else float("nan"),
+        poison_forget=float(np.mean(weight[bad] < FORGOTTEN)) if bad.any() else float("nan"),
+        memories=len(ids),
+        poison=int(bad.sum()),
+        seconds=report.seconds if report is not None else 0.0,
+    )
+
+
+def evaluate_case(
+    case: AttackCase,
+    defences: Sequence[Defence],
+    embedder: Embedder,
+    *,
+    embedder_name: str,
+    agent: AgentKind = "structured",
+    seed: int = 0,
+) -> list[PoisonRow]:
+    """Build a real embedded collection for a case and measure each defence on it.
+
+    Args:
+        case: The case.
+        defences: ``none`` and ``paper``.
+        embedder: Embeds keys and queries; a ``CachedEmbedder`` spares what cases share.
+        embedder_name: For the table.
+        agent: Whose published parameters ``paper`` uses.
+        seed: Of the sweep.
+    """
+    rows: list[PoisonRow] = []
+    with (
+        tempfile.TemporaryDirectory(prefix="dream-eval-") as folder,
+        MemoryBank.open(folder, "case", create=True, embedder=embedder, value_key=VALUE_KEY) as bank,
+    ):
+        fill_collection(bank, case)
+        before = retrieve(bank, case)
+        for defence in defences:
+            report, after = None, before
+            if defence != "none":
+                report = bank.sweep(ForgettingConfig.preset(defence, agent, seed=seed))
+                after = retrieve(bank, case)
+            rows.append(
+                measure_bank(
+                    bank, case, before, after, report=report, defence=defence, embedder=embedder_name
+                )
+            )
+            if report is not None and report.run_id is not None:
+                bank.undo(report.run_id)
+    return rows
+
+
+class CachedEmbedder:
+    """Embeds every distinct text once; cases of one suite share most of their texts."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        self._embedder = embedder
+        self._documents: dict[str, Any] = {}
+        self._queries: dict[str, Any] = {}
+
+    def embed_documents(self, texts: list[str]) -> list[Any]:
+        """Return one vector per text."""
+        missing = [text for text in dict.fromkeys(texts) if text not in self._documents]
+        if missing:
+            self._documents.update(zip(missing, self._embedder.embed_documents(missing), strict=True))
+        return [self._documents[text] for text in texts]
+
+    def embed_query(self, text: str) -> Any:
+        """Return the vector of one query."""
+        if text not in self._queries:
+            self._queries[text] = self._embedder.embed_query(text)
+        return self._queries[text]

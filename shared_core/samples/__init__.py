@@ -1,0 +1,1 @@
+"""Bundled data, written for this project: an agent memory and an attack on it."""

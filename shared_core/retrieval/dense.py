@@ -1,12 +1,14 @@
 """Dense candidates of a bank: the collection's own index, or a scan of every embedding.
 
 The index is asked first. It cannot serve embeddings that are not of unit norm in an l2 or ip collection
-(its order is not that of cosines), and in an embedded collection it does not see what another process
-added: those are scanned in memory here, beside it. Knows nothing of weights.
+(its order is not that of cosines: these are scanned in memory), and in an embedded collection it knows
+nothing of what another process wrote since this one opened it (that is scanned beside it). Knows nothing
+of weights.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Collection
 from typing import TYPE_CHECKING
@@ -14,16 +16,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shared_core.errors import DimensionMismatchError
-from shared_core.retrieval.vectors import ResidentVectors, merge
+from shared_core.retrieval.vectors import ResidentVectors, merge, unit_rows
 
 if TYPE_CHECKING:
     from shared_core.bank import CollectionChange, MemoryBank
     from shared_core.config import SearchBackend
     from shared_core.types import FloatArray, Where
 
+NORM_TOLERANCE = 1e-4
+STALE_TOLERANCE = 1e-3
+"""Distance between two unit vectors from which one is a rewriting of the other, and not its rounding."""
+
+logger = logging.getLogger(__name__)
+
 
 class DenseSearch:
-    """Nearest memories by cosine, under a Chroma filter.
+    """Nearest memories by cosine, under a Chroma filter; call ``survey`` once before the first search.
 
     Args:
         bank: The bank.
@@ -33,23 +41,45 @@ class DenseSearch:
     def __init__(self, bank: MemoryBank, backend: SearchBackend) -> None:
         self._content = bank.content
         self._scanning = backend == "scan"
-        self._may_scan = backend == "auto"
+        self._norms_matter = backend == "auto" and bank.content.space != "cosine"
+        self._may_be_stale = bank.content.database_file() is not None
         self._lock = threading.Lock()
         self._resident: ResidentVectors | None = None
         self._beside_index = ResidentVectors()
 
-    def update(self, change: CollectionChange) -> None:
-        """Take up what was added to and removed from the collection."""
-        with self._lock:
-            held = self._resident if self._resident is not None else self._beside_index
-            held.remove(change.removed)
-            held.add(self._content.get_embeddings(change.added))
+    def survey(self, ids: Collection[str], *, rewritten: bool = False) -> None:
+        """Find out what the index cannot serve, and hold that in memory.
 
-    def reload(self) -> None:
-        """Forget every embedding held in memory; the next search reads them anew."""
+        Args:
+            ids: All ids of the bank.
+            rewritten: Look for embeddings that another process rewrote, too; reads every embedding.
+        """
         with self._lock:
             self._resident = None
             self._beside_index = ResidentVectors()
+            if self._scanning or not ids:
+                return
+            if self._norms_matter:
+                resident = self._load()
+                if self._scanning:
+                    self._resident = resident
+                    return
+            if self._may_be_stale:
+                stale = self._rewritten() if rewritten else self._not_indexed(ids)
+                self._beside_index.add(self._content.get_embeddings(stale))
+
+    def update(self, change: CollectionChange) -> None:
+        """Take up what was added to and removed from the collection."""
+        with self._lock:
+            added = self._content.get_embeddings(change.added)
+            if self._norms_matter and added and not _unit(np.stack(list(added.values()))):
+                self._scanning = True
+            if self._resident is not None:
+                self._resident.remove(change.removed)
+                self._resident.add(added)
+            if self._may_be_stale:
+                self._beside_index.remove(change.removed)
+                self._beside_index.add(added)
 
     def search(
         self, query: FloatArray, n: int, where: Where | None, where_document: Where | None
@@ -59,18 +89,26 @@ class DenseSearch:
         Raises:
             DimensionMismatchError: The query's dimension is not the collection's.
         """
-        if not self._scanning:
+        if self._scanning:
+            return self.scan(query, n, where, where_document)
+        try:
             found = self._content.neighbours(query, n, where, where_document)
-            if found.unit or not self._may_scan:
-                order = np.argsort(-found.similarity, kind="stable")
-                indexed = [found.ids[row] for row in order], found.similarity[order]
-                beside = self._beside_index
-                if not len(beside):
-                    return indexed
-                allowed = self._allowed(where, where_document, beside.ids)
-                return merge(indexed, beside.nearest(query, n, allowed), n)
+        except Exception as error:
+            if type(error).__name__ != "InternalError":
+                raise
+            # Chroma's filter knows a record of another process that its index does not: "Error finding id"
+            logger.debug("the index failed, so every embedding is scanned", exc_info=True)
+            return self.scan(query, n, where, where_document)
+        if self._norms_matter and not found.unit:
             self._scanning = True
-        return self.scan(query, n, where, where_document)
+            return self.scan(query, n, where, where_document)
+        order = np.argsort(-found.similarity, kind="stable")
+        indexed = [found.ids[row] for row in order], found.similarity[order]
+        beside = self._beside_index
+        if not len(beside):
+            return indexed
+        allowed = self._allowed(where, where_document, beside.ids)
+        return merge(indexed, beside.nearest(query, n, allowed), n)
 
     def scan(
         self, query: FloatArray, n: int, where: Where | None, where_document: Where | None
@@ -78,8 +116,7 @@ class DenseSearch:
         """``search`` without the index: exact over every embedding of the bank."""
         with self._lock:
             if self._resident is None:
-                self._resident = ResidentVectors()
-                self._resident.load(*self._content.embeddings())
+                self._resident = self._load()
             resident = self._resident
         if len(resident) and resident.dimension != len(query):
             raise DimensionMismatchError(
@@ -88,9 +125,45 @@ class DenseSearch:
             )
         return resident.nearest(query, n, self._allowed(where, where_document))
 
+    # ---- inner
+
+    def _load(self) -> ResidentVectors:
+        ids, matrix = self._content.embeddings()
+        self._scanning = self._scanning or (self._norms_matter and not _unit(matrix))
+        resident = ResidentVectors()
+        resident.load(ids, matrix)
+        return resident
+
+    def _not_indexed(self, ids: Collection[str]) -> list[str]:
+        collection = self._content.collection
+        probe = np.ones((1, self._content.dimension() or 1))
+        # of the whole collection: with a filter the query fails on what the index does not know
+        found = collection.query(query_embeddings=probe, n_results=self._content.count(), include=[])
+        indexed = set(found["ids"][0])
+        return [memory_id for memory_id in ids if memory_id not in indexed]
+
+    def _rewritten(self) -> list[str]:
+        ids, matrix = self._content.embeddings()
+        found = self._content.collection.query(
+            query_embeddings=np.ones((1, matrix.shape[1])),
+            n_results=self._content.count(),
+            include=["embeddings"],
+        )
+        row_of = {memory_id: row for row, memory_id in enumerate(found["ids"][0])}
+        known = np.array([row_of.get(memory_id, -1) for memory_id in ids])
+        # a last row of zeros stands for what the index lacks
+        shown = np.zeros((len(row_of) + 1, matrix.shape[1]), np.float32)
+        shown[:-1] = np.asarray((found["embeddings"] or [[]])[0], np.float32).reshape(-1, matrix.shape[1])
+        apart = np.linalg.norm(unit_rows(shown[known]) - unit_rows(matrix), axis=1)
+        return [ids[row] for row in np.flatnonzero((apart > STALE_TOLERANCE) | (known < 0))]
+
     def _allowed(
         self, where: Where | None, where_document: Where | None, among: list[str] | None = None
     ) -> Collection[str] | None:
         if not where and not where_document:
             return None
         return self._content.matching(where, where_document, among)
+
+
+def _unit(matrix: FloatArray) -> bool:
+    return bool(np.all(np.abs(np.linalg.norm(matrix, axis=1) - 1.0) < NORM_TOLERANCE))

@@ -9,11 +9,10 @@ from shared_core.retrieval.bm25 import Bm25Index
 
 if TYPE_CHECKING:
     from shared_core.bank import CollectionChange, MemoryBank
-    from shared_core.types import Where
 
 
 class KeywordSearch:
-    """BM25 ranking of a bank's texts, under a Chroma filter."""
+    """BM25 ranking of a bank's texts."""
 
     def __init__(self, bank: MemoryBank) -> None:
         self._content = bank.content
@@ -34,19 +33,10 @@ class KeywordSearch:
         with self._lock:
             self._index = None
 
-    def search(self, query: str, n: int, where: Where | None, where_document: Where | None) -> list[str]:
-        """Return at most ``n`` ids that share a word with the query, best first."""
+    def ranking(self, query: str) -> list[str]:
+        """Return every id that shares a word with the query, best first."""
         index = self._current()
-        if not where and not where_document:
-            return index.search(query, n)[0]
-        depth = n
-        while True:
-            found = index.search(query, depth)[0]
-            allowed = set(self._content.matching(where, where_document, found))
-            kept = [memory_id for memory_id in found if memory_id in allowed]
-            if len(kept) >= n or len(found) < depth:
-                return kept[:n]
-            depth *= 4
+        return index.search(query, max(1, len(index)))[0]
 
     def _current(self) -> Bm25Index:
         version = self._state.version()

@@ -6,7 +6,7 @@ Knows neither weights nor stores.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -14,40 +14,47 @@ from shared_core.types import FloatArray
 
 
 class ResidentVectors:
-    """Ids with unit vectors, float32; a memory whose embedding is zero has similarity 0 to everything."""
+    """Ids with unit vectors, float32; a memory whose embedding is zero has similarity 0 to everything.
+
+    One thread may write while others search: a search sees the ids and rows of one instant.
+    """
 
     def __init__(self) -> None:
-        self.ids: list[str] = []
-        self._matrix: FloatArray = np.empty((0, 0), np.float32)
+        self._held: tuple[list[str], FloatArray] = ([], np.empty((0, 0), np.float32))
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self._held[0])
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids, in the order of insertion."""
+        return self._held[0]
 
     @property
     def dimension(self) -> int:
         """Length of each vector."""
-        return int(self._matrix.shape[1])
+        return int(self._held[1].shape[1])
 
     def add(self, vectors: Mapping[str, FloatArray]) -> None:
         """Add vectors of shape (d,), or replace those of ids that are there."""
         if not vectors:
             return
         self.remove(vectors.keys())
-        block = _unit_rows(np.asarray(list(vectors.values()), np.float32))
-        self._matrix = np.concatenate([self._matrix, block]) if len(self.ids) else block
-        self.ids = [*self.ids, *vectors]
+        ids, matrix = self._held
+        block = unit_rows(np.asarray(list(vectors.values()), np.float32))
+        self._held = [*ids, *vectors], np.concatenate([matrix, block]) if ids else block
 
-    def load(self, ids: list[str], matrix: FloatArray) -> None:
+    def load(self, ids: Sequence[str], matrix: FloatArray) -> None:
         """Replace everything; ``matrix`` has shape (len(ids), d)."""
-        self.ids, self._matrix = list(ids), _unit_rows(np.asarray(matrix, np.float32))
+        self._held = list(ids), unit_rows(np.asarray(matrix, np.float32))
 
     def remove(self, ids: Collection[str]) -> None:
         """Drop ids; those that are not there are passed over."""
         gone = set(ids)
-        kept = [row for row, memory_id in enumerate(self.ids) if memory_id not in gone]
-        if len(kept) < len(self.ids):
-            self._matrix = self._matrix[kept]
-            self.ids = [self.ids[row] for row in kept]
+        held, matrix = self._held
+        kept = [row for row, memory_id in enumerate(held) if memory_id not in gone]
+        if len(kept) < len(held):
+            self._held = [held[row] for row in kept], matrix[kept]
 
     def nearest(
         self, query: FloatArray, n: int, allowed: Collection[str] | None = None
@@ -59,12 +66,10 @@ class ResidentVectors:
             n: How many at most.
             allowed: Only these ids.
         """
-        ids, matrix = self.ids, self._matrix
+        ids, matrix = self._held
         if not ids:
             return [], np.empty(0)
-        norm = float(np.linalg.norm(query))
-        unit = (query / norm if norm > 0 else query).astype(np.float32)
-        similarity = matrix @ unit
+        similarity = matrix @ unit_rows(query[None].astype(np.float32))[0]
         rows = np.arange(len(ids)) if allowed is None else _rows(ids, allowed)
         if n < len(rows):
             rows = rows[np.argpartition(-similarity[rows], n - 1)[:n]]
@@ -89,7 +94,10 @@ def _rows(ids: Iterable[str], allowed: Collection[str]) -> np.ndarray[tuple[int]
     return np.array([row for row, memory_id in enumerate(ids) if memory_id in wanted], np.intp)
 
 
-def _unit_rows(matrix: FloatArray) -> FloatArray:
-    norms = np.linalg.norm(matrix, axis=1, keepdims=True)
-    unit: FloatArray = np.divide(matrix, norms, out=np.zeros_like(matrix), where=norms > 0)
-    return unit
+def unit_rows(matrix: FloatArray) -> FloatArray:
+    """Return the rows of (n, d) scaled to norm 1, in the same dtype; a row of norm 0 stays 0."""
+    # the largest entry first: the squares of huge or tiny numbers leave the range of float32
+    peak = np.abs(matrix).max(axis=1, keepdims=True, initial=0.0)
+    unit: FloatArray = np.divide(matrix, peak, out=np.zeros_like(matrix), where=peak > 0)
+    norm = np.linalg.norm(unit, axis=1, keepdims=True)
+    return np.divide(unit, norm, out=unit, where=norm > 0)

@@ -1,0 +1,63 @@
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PACKAGES := shared_core langchain_dream llamaindex_dream
+
+export HF_HUB_OFFLINE = 1
+export ANONYMIZED_TELEMETRY = False
+
+.PHONY: help demo test test-slow lint format bench docs results clean
+
+help: ## Show what there is to make
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+demo: $(VENV)/.demo ## Attack a small agent memory and watch it forget, offline
+	$(BIN)/dream demo
+
+test: lint ## Lint, types, and every test but the slow ones
+	$(BIN)/python -m pytest -m "not slow and not bench" $(PYTEST_ARGS)
+
+test-slow: $(VENV)/.dev ## The slow tests
+	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
+
+lint: $(VENV)/.dev ## Check format, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(VENV)/.dev ## Format and fix what can be fixed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.dev ## Benchmarks; a table, and JSON in .benchmarks/
+	$(BIN)/python -m pytest -m bench tests/benchmarks --benchmark-autosave --benchmark-columns=min,median,max,rounds
+
+docs: $(VENV)/.docs ## Build the documentation into site/
+	$(BIN)/mkdocs build --strict
+
+results: $(VENV)/.dev ## Measure again what docs/results.md reports; DATA names the data directory
+	$(BIN)/dream eval poison --data $(or $(DATA),../shared/data)
+
+clean: ## Remove the environment and everything built
+	rm -rf $(VENV) site dist .pytest_cache .mypy_cache .ruff_cache
+
+# pip that came with Python may be too old for dependency groups
+$(VENV)/.pip: constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(INSTALL) pip
+	@touch $@
+
+# torch first and exact: a range would resolve to a CUDA build of several gigabytes
+$(VENV)/.demo: $(VENV)/.pip pyproject.toml
+	$(INSTALL) torch==2.13.0
+	$(INSTALL) --editable '.[offline,eval]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.demo
+	$(INSTALL) --editable . --group dev
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.dev
+	$(INSTALL) --group docs
+	@touch $@

@@ -1,0 +1,5 @@
+"""DREAM memory for LlamaIndex: a postprocessor that lets forgotten memories drop out of the answer."""
+
+from llamaindex_dream.postprocessor import DreamPostprocessor
+
+__all__ = ["DreamPostprocessor"]

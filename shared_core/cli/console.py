@@ -31,9 +31,14 @@ def emit(value: Any) -> None:
     typer.echo(json.dumps(value, ensure_ascii=False, sort_keys=False, allow_nan=False))
 
 
-def console() -> Console:
-    """Return a console that writes plain text where there is no terminal, and respects NO_COLOR."""
-    return Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
+def say(line: str | Text = "") -> None:
+    """Print one line, whole, so that a command in it can be copied."""
+    _console().print(line, soft_wrap=True)
+
+
+def show(headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Print a plain table; cells are strings, numbers or ``Text``."""
+    _console().print(_table(headers, rows))
 
 
 def safe(text: str, limit: int = 100) -> Text:
@@ -43,17 +48,6 @@ def safe(text: str, limit: int = 100) -> Text:
         for c in text[: limit + 1]
     )
     return Text(flat if len(text) <= limit else flat[: limit - 1] + "…")
-
-
-def table(headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
-    """Return a plain table; cells are strings, numbers or ``Text``."""
-    drawn = Table(box=None, pad_edge=False, header_style="bold")
-    for position, header in enumerate(headers):
-        numeric = bool(rows) and all(isinstance(row[position], (int, float)) for row in rows)
-        drawn.add_column(header, justify="right" if numeric else "left", no_wrap=True)
-    for row in rows:
-        drawn.add_row(*(cell if isinstance(cell, Text) else Text(number(cell)) for cell in row))
-    return drawn
 
 
 def number(value: Any) -> str:
@@ -86,3 +80,18 @@ def progress_bar() -> Iterator[ProgressCallback | None]:
             bar.update(tasks[stage], completed=done, total=total)
 
         yield report
+
+
+def _console() -> Console:
+    # plain text where there is no terminal; rich itself respects NO_COLOR
+    return Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
+
+
+def _table(headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
+    drawn = Table(box=None, pad_edge=False, header_style="bold", show_header=any(headers))
+    for position, header in enumerate(headers):
+        numeric = bool(rows) and all(isinstance(row[position], (int, float)) for row in rows)
+        drawn.add_column(header, justify="right" if numeric else "left", no_wrap=True)
+    for row in rows:
+        drawn.add_row(*(cell if isinstance(cell, Text) else Text(number(cell)) for cell in row))
+    return drawn

@@ -19,7 +19,7 @@ import typer
 from rich.text import Text
 
 from shared_core.cli import options
-from shared_core.cli.console import console, emit, progress_bar, safe, table
+from shared_core.cli.console import emit, progress_bar, safe, say, show
 from shared_core.config import ForgettingConfig
 from shared_core.errors import ConfigError
 
@@ -74,12 +74,12 @@ def _run(folder: Path, config: ForgettingConfig, *, quiet: bool) -> dict[str, An
     with MemoryBank.open(folder, COLLECTION, create=True, embedder=embedder, value_key="value") as bank:
         fill_collection(bank, case)
         before = retrieve(bank, case)
-        show = _silent if quiet else _show
-        show(bank, case, f"Before: {len(case.memories)} memories, {len(case.poison_ids)} of them poison")
+        report_on = _silent if quiet else _report_on
+        report_on(bank, case, f"Before: {len(case.memories)} memories, {len(case.poison_ids)} of them poison")
         with progress_bar() as progress:
             report = bank.sweep(config, progress=progress)
         after = retrieve(bank, case)
-        show(bank, case, f"After one sweep ({report.seconds:.2f} s)")
+        report_on(bank, case, f"After one sweep ({report.seconds:.2f} s)")
         row = measure_bank(bank, case, before, after, report=report, **names)
         undo = bank.undo(report.run_id or "")
         undone = retrieve(bank, case)
@@ -97,15 +97,14 @@ def _silent(bank: MemoryBank, case: AttackCase, title: str) -> None:
     """Print nothing."""
 
 
-def _show(bank: MemoryBank, case: AttackCase, title: str) -> None:
+def _report_on(bank: MemoryBank, case: AttackCase, title: str) -> None:
     from shared_core.retrieval import BankRetriever
 
-    out = console()
-    out.print(Text(f"\n{title}", style="bold"))
+    say(Text(f"\n{title}", style="bold"))
     retriever = BankRetriever(bank, track_access=False)
     for kind, queries in (("triggered", case.triggered_queries), ("benign", case.benign_queries)):
         for query in queries[:SHOWN_QUERIES]:
-            out.print(Text.assemble((f"{kind}: ", "bold"), safe(query, 90)))
+            say(Text.assemble((f"{kind}: ", "bold"), safe(query, 90)))
             rows = [
                 (
                     Text("  POISON", "red") if hit.id in case.poison_ids else Text("  benign", "green"),
@@ -115,12 +114,11 @@ def _show(bank: MemoryBank, case: AttackCase, title: str) -> None:
                 )
                 for hit in retriever.search(query)
             ]
-            out.print(table(["", "score", "weight", "memory"], rows) if rows else "  nothing is retrieved")
+            show(["", "score", "weight", "memory"], rows)
 
 
 def _what_next(result: dict[str, Any], keep: Path | None) -> None:
-    out = console()
-    out.print(Text("\nMeasured (preset paper; the memory is bundled, the numbers are not)", style="bold"))
+    say(Text("\nMeasured (preset paper; the memory is bundled, the numbers are not)", style="bold"))
     rows = [
         ("triggered queries that retrieve poison, before", result["asr_r_undefended"]),
         ("triggered queries that retrieve poison, after", result["asr_r"]),
@@ -129,18 +127,18 @@ def _what_next(result: dict[str, Any], keep: Path | None) -> None:
         ("benign memories wrongly weakened (w < 0.5)", result["false_forget"]),
         ("how well activation separates poison (AUROC, 0.5 is chance)", result["auroc"]),
     ]
-    out.print(table(["", ""], rows))
+    show(["", ""], rows)
     restored = (
         "brought back exactly what was retrieved before"
         if result["undo_restores_retrieval"]
         else ("did NOT bring back what was retrieved before")
     )
     repeated = "repeated it exactly" if result["redo_repeats_retrieval"] else "did NOT repeat it"
-    out.print(f"Undoing the sweep {restored}; redoing it {repeated}. {result['seconds']} s in all.")
+    say(f"Undoing the sweep {restored}; redoing it {repeated}. {result['seconds']} s in all.")
     place = str(keep) if keep is not None else "PATH"
     name = COLLECTION if keep is not None else "NAME"
-    out.print(Text("\nOn your own collection:", style="bold"))
-    out.print(f"  dream forget {place} --collection {name} --dry-run   what a sweep would do")
-    out.print(f"  dream forget {place} --collection {name}             do it")
-    out.print(f"  dream status {place} --collection {name}             weights and suspects")
-    out.print(f"  dream log    {place} --collection {name}             every change, each can be undone")
+    say(Text("\nOn your own collection:", style="bold"))
+    say(f"  dream forget {place} --collection {name} --dry-run   what a sweep would do")
+    say(f"  dream forget {place} --collection {name}             do it")
+    say(f"  dream status {place} --collection {name}             weights and suspects")
+    say(f"  dream log    {place} --collection {name}             every change, each can be undone")

@@ -7,7 +7,7 @@ from typing import Annotated, Optional
 import typer
 
 from shared_core.cli import options
-from shared_core.cli.console import console, emit, number, progress_bar, safe, table
+from shared_core.cli.console import emit, number, progress_bar, safe, say, show
 from shared_core.config import ForgettingConfig
 
 SHOWN_SUSPECTS = 10
@@ -41,8 +41,7 @@ def forget(
     if as_json:
         emit(report.to_dict())
         return
-    out = console()
-    out.print(
+    say(
         f"{report.memories} memories, {report.lowered} lowered, {report.raised} raised, "
         f"{report.forgotten} forgotten (w < 0.1), in {report.seconds:.1f} s"
         + ("; dry run, nothing was changed" if dry_run else "")
@@ -53,9 +52,9 @@ def forget(
             for s in shown
             if s.id in texts
         ]
-        out.print(table(["memory", "before", "weight", "activation", "text"], rows))
+        show(["memory", "before", "weight", "activation", "text"], rows)
     if len(report.suspects) > len(shown):
-        out.print(f"and {number(report.lowered - len(shown))} more: --json, or dream status")
+        say(f"and {number(report.lowered - len(shown))} more: --json, or dream status")
     if report.run_id is not None:
         undo = options.command("undo", report.run_id, location, collection, where)
-        out.print(f"run {report.run_id}; undo it with: {undo}")
+        say(f"run {report.run_id}; undo it with: {undo}")

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from shared_core.cli import options
-from shared_core.cli.console import console, emit, moment, table
+from shared_core.cli.console import emit, moment, say, show
 
 
 def log(
@@ -28,10 +28,10 @@ def log(
         emit({"runs": [run.to_dict() for run in runs]})
         return
     if not runs:
-        console().print("the journal is empty: nothing was ever changed")
+        say("the journal is empty: nothing was ever changed")
         return
     rows = [
         (run.run_id, run.kind, run.status, run.changes, moment(run.created_at), run.target or "")
         for run in runs
     ]
-    console().print(table(["run", "kind", "status", "changes", "when", "of run"], rows))
+    show(["run", "kind", "status", "changes", "when", "of run"], rows)

@@ -15,6 +15,7 @@ Location = Annotated[
     str,
     typer.Argument(
         metavar="PATH",
+        envvar="DREAM_PATH",
         help="Directory of the Chroma database, or URL of a Chroma server.",
         show_default=False,
     ),

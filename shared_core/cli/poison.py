@@ -8,7 +8,7 @@ from typing import Annotated, Any, Optional, get_args
 import typer
 
 from shared_core.cli import options
-from shared_core.cli.console import console, emit, progress_bar, table
+from shared_core.cli.console import emit, progress_bar, show
 from shared_core.errors import ConfigError
 
 SHOWN = ("asr_r", "asr_r_majority", "auroc", "benign_retention", "false_forget", "poison_forget")
@@ -76,7 +76,7 @@ def poison(
         emit({"rows": [row.to_dict() for row in rows]})
         return
     cells = [(row.case, row.defence, *(row.to_dict()[name] for name in SHOWN)) for row in rows]
-    console().print(table(["case", "defence", *SHOWN], cells))
+    show(["case", "defence", *SHOWN], cells)
 
 
 def open_embedder(name: str) -> Any:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from shared_core.cli import options
-from shared_core.cli.console import console, emit
+from shared_core.cli.console import emit, say
 
 
 def restore(
@@ -29,7 +29,7 @@ def restore(
         emit(run.to_dict())
         return
     if not run.changes:
-        console().print(f"{memory_id} had its full weight already")
+        say(f"{memory_id} had its full weight already")
         return
     undo = options.command("undo", run.run_id, location, collection, where)
-    console().print(f"restored {memory_id}; undo it with: {undo}")
+    say(f"restored {memory_id}; undo it with: {undo}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shared_core.cli import options
-from shared_core.cli.console import console, emit, moment, number, safe, table
+from shared_core.cli.console import emit, moment, number, safe, say, show
 
 
 def status(
@@ -23,24 +23,23 @@ def status(
     if as_json:
         emit(found.to_dict())
         return
-    out = console()
-    out.print(
+    say(
         f"{found.collection}: {found.memories} memories, d = {number(found.dimension)}, {found.space}; "
         f"mean weight {number(found.mean_weight)}"
     )
-    out.print(
+    say(
         f"full weight {found.full}, weakened (0.1 to 0.5) {found.weakened}, forgotten (< 0.1) "
         f"{found.forgotten}, deleted {found.deleted}, with state but gone from the collection {found.orphans}"
     )
     if found.locked_by:
-        out.print(f"locked by: {found.locked_by}")
+        say(f"locked by: {found.locked_by}")
     if found.suspects:
         rows = [
             (safe(str(s["id"]), 24), s["weight"], s["suspicion"], safe(texts[str(s["id"])].text, 70))
             for s in found.suspects
             if s["id"] in texts
         ]
-        out.print(table(["memory", "weight", "suspicion", "text"], rows))
+        show(["memory", "weight", "suspicion", "text"], rows)
     if found.runs:
         runs = [(run.run_id, run.kind, run.status, run.changes, moment(run.created_at)) for run in found.runs]
-        out.print(table(["run", "kind", "status", "changes", "when"], runs))
+        show(["run", "kind", "status", "changes", "when"], runs)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from shared_core.cli import options
-from shared_core.cli.console import console, emit
+from shared_core.cli.console import emit, say
 
 
 def undo(
@@ -29,4 +29,4 @@ def undo(
         emit(done.to_dict())
         return
     redo = options.command("undo", done.run_id, location, collection, where)
-    console().print(f"undid {run_id}, {done.changes} changes taken back; redo it with: {redo}")
+    say(f"undid {run_id}, {done.changes} changes taken back; redo it with: {redo}")

@@ -105,13 +105,17 @@ def test_scores_are_weight_times_cosine(
     assert all(type(found.score) is float for found in result)
 
 
-@pytest.mark.parametrize("score", [None, float("nan"), 0.0, -0.3, np.float32(0.5)])
-def test_any_score_a_retriever_gives_is_taken(weighted: MemoryBank, score: Any) -> None:
+@pytest.mark.parametrize(
+    ("score", "expected"),
+    [(None, 1.0), (float("nan"), 1.0), (0.0, 0.0), (-0.3, 0.0), (np.float32(0.5), 0.5)],
+)
+def test_any_score_a_retriever_gives_is_taken(weighted: MemoryBank, score: Any, expected: float) -> None:
     nodes = [NodeWithScore(node=TextNode(text="x", id_="n3"), score=score)]
+    given = repr(nodes[0].score)
     (found,) = DreamPostprocessor(weighted).postprocess_nodes(nodes, query_str="anything")
     assert type(found.score) is float
-    assert found.score == pytest.approx(1.0 if score is None or score != score else max(0.0, float(score)))
-    assert nodes[0].score is score or nodes[0].score == score or score != score
+    assert found.score == pytest.approx(expected)
+    assert repr(nodes[0].score) == given, "the retriever's own node must not change"
 
 
 def test_query_string_or_bundle_but_not_both(weighted: MemoryBank) -> None:

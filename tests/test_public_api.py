@@ -1,0 +1,56 @@
+"""The names users import; a change here is a change of the public interface."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+PUBLIC = {
+    "shared_core": [
+        "BankRetriever",
+        "BankState",
+        "BankStatus",
+        "ConsolidationConfig",
+        "CrossEncoderReranker",
+        "DreamError",
+        "Embedder",
+        "ForgettingConfig",
+        "Hit",
+        "Memory",
+        "MemoryBank",
+        "MemoryState",
+        "Reranker",
+        "RetrievalConfig",
+        "Run",
+        "SentenceTransformerEmbedder",
+        "Suspect",
+        "SweepReport",
+        "packaged_embedder",
+    ],
+    "langchain_dream": ["DreamRetriever"],
+    "llamaindex_dream": ["DreamPostprocessor"],
+}
+
+
+@pytest.mark.parametrize("package", PUBLIC)
+def test_public_names(package: str) -> None:
+    module = importlib.import_module(package)
+    assert sorted(module.__all__) == PUBLIC[package]
+    for name in PUBLIC[package]:
+        assert getattr(module, name).__doc__, f"{package}.{name} has no docstring"
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    import shared_core
+
+    with pytest.raises(AttributeError, match="Nothing"):
+        shared_core.Nothing  # noqa: B018
+
+
+def test_every_error_is_a_dream_error() -> None:
+    errors = importlib.import_module("shared_core.errors")
+    for name in dir(errors):
+        found = getattr(errors, name)
+        if isinstance(found, type) and issubclass(found, Exception) and found.__module__ == errors.__name__:
+            assert issubclass(found, errors.DreamError)

@@ -1,0 +1,79 @@
+"""The README's quickstarts run, in order, on one collection, as a reader would paste them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from llama_index.core import Settings
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.llms.mock import MockLLM
+
+from shared_core import SentenceTransformerEmbedder
+
+README = Path(__file__).resolve().parents[1] / "README.md"
+BLOCK = re.compile(r"<!-- quickstart: (\w+) -->\n```python\n(.*?)```", re.DOTALL)
+MOST_LINES = 15
+
+
+class CoreEmbedding(BaseEmbedding):
+    core: Any
+
+    def _get_query_embedding(self, query: str) -> list[float]:
+        return list(self.core.embed_query(query))
+
+    async def _aget_query_embedding(self, query: str) -> list[float]:
+        return self._get_query_embedding(query)
+
+    def _get_text_embedding(self, text: str) -> list[float]:
+        return list(self.core.embed_documents([text])[0])
+
+
+@pytest.fixture
+def llamaindex_settings(embedder: SentenceTransformerEmbedder) -> Iterator[None]:
+    """What a LlamaIndex user has set up already: an embedder and an LLM."""
+    Settings.embed_model = CoreEmbedding(core=embedder)
+    Settings.llm = MockLLM()
+    yield
+    Settings._embed_model = None
+    Settings._llm = None
+
+
+def test_quickstarts_run_one_after_the_other(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    llamaindex_settings: None,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    blocks = dict(BLOCK.findall(README.read_text(encoding="utf-8")))
+    assert list(blocks) == ["langchain", "langgraph", "llamaindex"]
+    printed = {}
+    for name, code in blocks.items():
+        exec(compile(code, f"README.md, {name}", "exec"), {"__name__": "quickstart"})
+        printed[name] = capsys.readouterr().out
+    assert printed["langchain"].startswith("The archive closes at noon. 1.0\n")
+    assert "of 3 memories would lose weight" in printed["langchain"]
+    assert "Guests use the blue badge." in printed["langgraph"]
+    assert "The archive closes at noon." in printed["llamaindex"]
+
+
+def test_quickstarts_are_short() -> None:
+    for name, code in BLOCK.findall(README.read_text(encoding="utf-8")):
+        lines = [line for line in code.splitlines() if line.strip()]
+        assert len(lines) <= MOST_LINES, f"the {name} quickstart has {len(lines)} lines"
+
+
+def test_the_two_commands_come_first() -> None:
+    text = README.read_text(encoding="utf-8")
+    first = re.search(r"```bash\n(.*?)```", text, re.DOTALL)
+    assert first is not None
+    assert [line.split("#")[0].strip() for line in first[1].splitlines()] == ["make demo", "make test"]
+
+
+def test_links_lead_somewhere() -> None:
+    for target in re.findall(r"\]\((?!http)([^)#]+)", README.read_text(encoding="utf-8")):
+        assert (README.parent / target).exists(), target

@@ -34,7 +34,7 @@ bench: $(VENV)/.dev ## Benchmarks; a table, and JSON in .benchmarks/
 	$(BIN)/python -m pytest -m bench tests/benchmarks --benchmark-autosave --benchmark-columns=min,median,max,rounds
 
 docs: $(VENV)/.docs ## Build the documentation into site/
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 results: $(VENV)/.dev ## Measure again what docs/results.md reports; DATA names the data directory
 	$(BIN)/dream eval poison --data $(or $(DATA),../shared/data)

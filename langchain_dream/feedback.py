@@ -30,12 +30,14 @@ class FeedbackLog:
                 self._runs.popitem(last=False)
 
     def resolve(self, docs_or_run: Any, prefix: str) -> tuple[list[str], list[float]]:
-        """Return ids and scores of documents, of a run id, or of an object with an ``id``, such as a run.
+        """Return ids and scores of documents, of a run id, or of a tracer's run, be it a chain's around ours.
 
         Raises:
-            ConfigError: An unknown run, or documents without id or score.
+            ConfigError: An unknown run, no documents, or documents without id or score.
         """
         documents = self._documents(docs_or_run)
+        if not documents:
+            raise ConfigError("feedback got no documents: the search found none, so nothing can be credited")
         ids: dict[str, float] = {}
         for document in documents:
             score = document.metadata.get(f"{prefix}score")
@@ -54,11 +56,18 @@ class FeedbackLog:
             if not all(isinstance(item, Document) for item in docs_or_run):
                 raise ConfigError("feedback takes a list of documents, a run's id, or a run object")
             return docs_or_run
-        run_id = str(getattr(docs_or_run, "id", docs_or_run))
+        run_ids = _run_ids(docs_or_run)
         with self._lock:
-            if run_id not in self._runs:
-                raise ConfigError(
-                    f"run {run_id!r} is not among the last {REMEMBERED_RUNS} runs of this retriever: "
-                    "give the documents it returned instead"
-                )
-            return self._runs[run_id]
+            for run_id in run_ids:
+                if run_id in self._runs:
+                    return self._runs[run_id]
+        raise ConfigError(
+            f"run {run_ids[0]!r} is not among the last {REMEMBERED_RUNS} runs of this retriever: "
+            "give the documents it returned instead"
+        )
+
+
+def _run_ids(run: Any) -> list[str]:
+    """Return a run's id, followed by those of the runs within it, as a chain's run holds the retriever's."""
+    children = getattr(run, "child_runs", None) or []
+    return [str(getattr(run, "id", run)), *(run_id for child in children for run_id in _run_ids(child))]

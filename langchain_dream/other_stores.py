@@ -7,6 +7,7 @@ a sweep, which must read every embedding, is refused.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,13 @@ class StoreSearch:
     """
 
     def __init__(
-        self, vectorstore: VectorStore, *, state_url: str | None, bank_name: str | None, prefix: str
+        self,
+        vectorstore: VectorStore,
+        *,
+        state_url: str | None,
+        bank_name: str | None,
+        prefix: str,
+        track_access: bool,
     ) -> None:
         from shared_core import BankState
 
@@ -50,6 +57,8 @@ class StoreSearch:
         self._vectorstore = vectorstore
         self._embeddings = vectorstore.embeddings
         self._prefix = prefix
+        self._track_access = track_access
+        self._lock = threading.Lock()
         self._vectors: OrderedDict[str, FloatArray] = OrderedDict()
         self.state = BankState(state_url, collection=f"store:{name}:{bank_name}", name=bank_name)
 
@@ -119,7 +128,8 @@ class StoreSearch:
         if diverse and best.keys:
             vectors = self._embedded([found[key].page_content for key in best.keys])
             rows = mmr(best.score, vectors, config.k, config.lambda_mult).tolist()
-        self.state.record_access(best.keys[row] for row in rows)
+        if self._track_access:
+            self.state.record_access(best.keys[row] for row in rows)
         return [
             Document(
                 id=best.keys[row],
@@ -145,13 +155,16 @@ class StoreSearch:
         return cosines
 
     def _embedded(self, texts: Sequence[str]) -> FloatArray:
-        missing = list(dict.fromkeys(text for text in texts if text not in self._vectors))
-        fresh = dict(zip(missing, self._embeddings.embed_documents(missing), strict=True)) if missing else {}
-        matrix = np.array([fresh[text] if text in fresh else self._vectors[text] for text in texts], float)
-        self._vectors.update(zip(texts, matrix, strict=True))
-        while len(self._vectors) > CACHED_EMBEDDINGS:
-            self._vectors.popitem(last=False)
-        return matrix
+        with self._lock:
+            known = {text: self._vectors[text] for text in texts if text in self._vectors}
+        if missing := [text for text in dict.fromkeys(texts) if text not in known]:
+            fresh = np.asarray(self._embeddings.embed_documents(missing), float)
+            known.update(zip(missing, fresh, strict=True))
+        with self._lock:
+            self._vectors.update(known)
+            while len(self._vectors) > CACHED_EMBEDDINGS:
+                self._vectors.popitem(last=False)
+        return np.stack([known[text] for text in texts])
 
 
 def _id(document: Document) -> str:

@@ -32,7 +32,7 @@ class DreamRetriever(VectorStoreRetriever):
     """A vector store retriever that ranks by w * cos, and whose memories can be forgotten and restored.
 
     Over Chroma it does everything; over another vector store it weighs by document id, and says clearly
-    what needs embeddings that the store cannot give.
+    what needs embeddings that the store cannot give. Fields that name the bank are fixed once it is open.
 
     Example:
         .. code-block:: python
@@ -47,25 +47,25 @@ class DreamRetriever(VectorStoreRetriever):
         UnsupportedStoreError: The vector store cannot do what is asked of it.
     """
 
-    vectorstore: VectorStore = Field(exclude=True)
+    vectorstore: VectorStore = Field(exclude=True, frozen=True)
     """The user's own vector store; left out of ``model_dump``, for it does not serialise."""
     k: int | None = Field(default=None, ge=1)
     """How many documents are returned; goes before ``search_kwargs["k"]``. Default 4."""
-    where: dict[str, Any] | None = None
+    where: dict[str, Any] | None = Field(default=None, frozen=True)
     """Metadata filter of one tenant: nothing outside it is retrieved, read by a sweep, or changed."""
-    state_url: str | None = None
+    state_url: str | None = Field(default=None, frozen=True)
     """SQLAlchemy URL of weights and journal; default: beside an embedded Chroma collection."""
-    bank_name: str | None = None
+    bank_name: str | None = Field(default=None, frozen=True)
     """Names the bank where the vector store is not Chroma."""
-    value_key: str | None = None
+    value_key: str | None = Field(default=None, frozen=True)
     """Metadata field that holds a memory's value (its solution or answer), where there is one."""
-    backend: str = "auto"
+    backend: str = Field(default="auto", frozen=True)
     """``index``, ``scan`` or ``auto``; see ``RetrievalConfig``."""
-    reranker: Any | None = Field(default=None, exclude=True)
+    reranker: Any | None = Field(default=None, exclude=True, frozen=True)
     """An object with ``score(query, texts)``, each score in [0, 1]; the weights apply to it too."""
-    metadata_prefix: str = Field(default="dream_", min_length=1)
+    metadata_prefix: str = Field(default="dream_", min_length=1, frozen=True)
     """Prefix of the metadata we add: score, similarity and weight. Your own keys are never overwritten."""
-    track_access: bool = True
+    track_access: bool = Field(default=True, frozen=True)
     """Count retrievals in the bank's statistics."""
 
     allowed_search_types: ClassVar[Sequence[str]] = (

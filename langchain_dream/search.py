@@ -62,12 +62,18 @@ def open_search(
     if type(collection).__module__.partition(".")[0] != "chromadb":
         from langchain_dream.other_stores import StoreSearch
 
-        if where or reranker:
+        if where or reranker is not None:
             raise UnsupportedStoreError(
                 f"where and reranker need Chroma, not {type(vectorstore).__name__}: pass a filter in "
                 "search_kwargs, and rerank after the retriever"
             )
-        return StoreSearch(vectorstore, state_url=state_url, bank_name=bank_name, prefix=prefix)
+        return StoreSearch(
+            vectorstore,
+            state_url=state_url,
+            bank_name=bank_name,
+            prefix=prefix,
+            track_access=track_access,
+        )
     bank = MemoryBank.from_collection(
         collection,
         state_url=state_url,
@@ -134,6 +140,13 @@ def annotated(metadata: Any, prefix: str, score: float, similarity: float, weigh
 
 def _translated(options: dict[str, Any]) -> dict[str, Any]:
     """Return LangChain's search options under the core's names."""
+    from shared_core.retrieval import SEARCH_OPTIONS
+
+    if unknown := sorted(options.keys() - SEARCH_OPTIONS - {"filter", "where", "where_document"}):
+        raise ConfigError(
+            f"unknown search option {', '.join(unknown)}; known: filter, where_document, "
+            f"{', '.join(sorted(SEARCH_OPTIONS))}"
+        )
     renamed = {"where" if key == "filter" else key: value for key, value in options.items()}
     if "filter" in options and "where" in options:
         raise ConfigError("filter and where are the same option: give one")

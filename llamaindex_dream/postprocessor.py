@@ -30,11 +30,10 @@ class DreamPostprocessor(BaseNodePostprocessor):
 
     Args:
         bank: The bank over the same Chroma collection as the index.
-        top_n: How many nodes are kept at most; None keeps all that are not forgotten.
-        min_weight: A memory below this weight is forgotten and dropped.
+        **options: The fields ``top_n`` and ``min_weight``.
     """
 
-    top_n: int | None = Field(default=None, ge=1, description="How many nodes are kept at most.")
+    top_n: int | None = Field(default=None, ge=1, description="How many nodes are kept at most; None: all that are not forgotten.")
     min_weight: float = Field(default=0.01, ge=0.0, le=1.0, description="Below it a memory is forgotten.")
 
     _bank: MemoryBank = PrivateAttr()

@@ -62,8 +62,10 @@ class SentenceTransformerEmbedder:
     def _encode(self, texts: list[str]) -> FloatArray:
         if not texts:
             return np.empty((0, 0), np.float32)
+        # no tokenizer accepts lone surrogates
+        encodable = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
         encoded = self._model.encode(
-            texts, batch_size=self._batch_size, show_progress_bar=False, convert_to_numpy=True
+            encodable, batch_size=self._batch_size, show_progress_bar=False, convert_to_numpy=True
         )
         return np.asarray(encoded, np.float32)
 

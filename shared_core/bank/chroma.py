@@ -1,31 +1,30 @@
-"""The content of a bank: the user's own Chroma collection. The only module that imports chromadb.
+"""The content of a bank: the user's own Chroma collection.
 
-Reads in pages, never by a back end's notion of relevance: similarities are cosines (design 2). Knows
-nothing of weights. What Chroma gets wrong silently (NaN metadata, unknown ids, existing ids) is refused here.
+Only this module and ``chroma_client`` import chromadb. Reads in pages, never by a back end's notion of
+relevance: similarities are cosines (design 2). Knows nothing of weights. What Chroma gets wrong silently
+(NaN metadata, unknown ids, existing ids) is refused here.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
+from typing import Any, TypeVar
 
-import chromadb
-import httpx
 import numpy as np
-from chromadb.api import ClientAPI
+from chromadb.api import ServerAPI
 from chromadb.api.models.Collection import Collection
-from chromadb.errors import ChromaError, InvalidArgumentError, NotFoundError
+from chromadb.config import System
+from chromadb.errors import InternalError
 
+# who opens a collection finds it here too
+from shared_core.bank.chroma_client import _client as _client  # noqa: PLC0414
+from shared_core.bank.chroma_client import open_collection as open_collection  # noqa: PLC0414
+from shared_core.bank.chroma_client import translated
+from shared_core.bank.records import Neighbours, Record, Space, batches, one_operator
 from shared_core.errors import (
-    BankNotFoundError,
     ConfigError,
-    DimensionMismatchError,
-    DreamError,
     StateError,
 )
 from shared_core.types import FloatArray, Metadata, Where
@@ -33,32 +32,11 @@ from shared_core.types import FloatArray, Metadata, Where
 PAGE = 5_000
 """Rows per read; a metadata read above 32,766 rows fails."""
 IDS_PER_GET = 1_000
+UNKNOWN_TO_INDEX = "Error finding id"
 STATE_FILE = "dream_state.sqlite3"
 UNIT_TOLERANCE = 1e-4
 
-Space = str
-"""Distance space of a collection: ``cosine``, ``l2`` or ``ip``."""
-
-
-@dataclass(frozen=True)
-class Record:
-    """One stored record; ``text`` is "" where the collection holds none."""
-
-    id: str
-    text: str
-    metadata: Metadata
-
-
-@dataclass(frozen=True)
-class Neighbours:
-    """What the index returned, most similar first.
-
-    ``similarity`` has shape (n,); ``unit`` tells whether the index's order is the order of cosines.
-    """
-
-    ids: list[str]
-    similarity: FloatArray
-    unit: bool
+T = TypeVar("T")
 
 
 class ChromaContent:
@@ -76,6 +54,7 @@ class ChromaContent:
             )
         self.collection = collection
         self.where = dict(where) if where else None
+        self._where = one_operator(self.where)
 
     @property
     def key(self) -> str:
@@ -126,14 +105,13 @@ class ChromaContent:
 
     def count(self) -> int:
         """Return the number of records of the whole collection, whatever the filter."""
-        with _translated(self.name):
+        with translated(self.name):
             return int(self.collection.count())
 
     def dimension(self) -> int | None:
         """Return the embeddings' dimension, None for an empty collection."""
-        with _translated(self.name):
-            found = self.collection.get(limit=1, include=["embeddings"])["embeddings"]
-        return None if found is None or len(found) == 0 else len(found[0])
+        with translated(self.name):
+            return self._or_anew(lambda content: _dimension(content.collection))
 
     def ids(self, offset: int = 0) -> list[str]:
         """Return the ids of the bank, in order of insertion, from ``offset`` on."""
@@ -141,6 +119,9 @@ class ChromaContent:
 
     def embeddings(self) -> tuple[list[str], FloatArray]:
         """Return all ids and their embeddings, float32, shape (N, d)."""
+        return self._or_anew(ChromaContent._embeddings)
+
+    def _embeddings(self) -> tuple[list[str], FloatArray]:
         ids: list[str] = []
         blocks: list[FloatArray] = []
         for page in self._pages(["embeddings"]):
@@ -163,23 +144,50 @@ class ChromaContent:
 
     def page(self, offset: int, limit: int) -> list[Record]:
         """Return ``limit`` records from ``offset`` on, in order of insertion."""
-        with _translated(self.name):
-            got = self.collection.get(
-                where=self.where, limit=limit, offset=offset, include=["documents", "metadatas"]
-            )
-        return _records(got)
+        pages = self._pages(["documents", "metadatas"], offset, limit=limit)
+        return [record for page in pages for record in _records(page)]
 
     def get(self, ids: Sequence[str]) -> dict[str, Record]:
         """Return the records of those ids that are in the bank."""
-        parts = self._by_id(ids, ["documents", "metadatas"], where=self.where)
+        parts = self._by_id(ids, ["documents", "metadatas"], where=self._where)
         return {record.id: record for part in parts for record in _records(part)}
 
     def get_embeddings(self, ids: Sequence[str]) -> dict[str, FloatArray]:
         """Return the embeddings, each of shape (d,), of those ids that are in the bank."""
+        return self._or_anew(lambda content: content._get_embeddings(ids))
+
+    def _get_embeddings(self, ids: Sequence[str]) -> dict[str, FloatArray]:
         found: dict[str, FloatArray] = {}
-        for part in self._by_id(ids, ["embeddings"], where=self.where):
+        for part in self._by_id(ids, ["embeddings"], where=self._where):
             found.update(zip(part["ids"], np.asarray(part["embeddings"], np.float32), strict=True))
         return found
+
+    @contextmanager
+    def anew(self) -> Iterator[ChromaContent]:
+        """Open the collection again, with an index loaded now; as it is where it is not embedded on disk.
+
+        An embedded index does not learn what another process writes (chroma#3792).
+        """
+        if self.database_file() is None:
+            yield self
+            return
+        system = System(self.collection._client._system.settings)
+        system.start()
+        try:
+            client = system.instance(ServerAPI)  # type: ignore[type-abstract]
+            fresh = Collection(client, self.collection._model, embedding_function=None)
+            yield ChromaContent(fresh, self.where)
+        finally:
+            system.stop()
+
+    def _or_anew(self, ask: Callable[[ChromaContent], T]) -> T:
+        try:
+            return ask(self)
+        except InternalError as error:
+            if UNKNOWN_TO_INDEX not in str(error):
+                raise
+        with self.anew() as content:
+            return ask(content)
 
     def existing(self, ids: Sequence[str]) -> list[str]:
         """Return which of the ids the collection holds already, inside or outside the filter."""
@@ -211,7 +219,7 @@ class ChromaContent:
             DimensionMismatchError: The query's dimension is not the collection's.
         """
         cosine = self.space == "cosine"
-        with _translated(self.name):
+        with translated(self.name):
             got = self.collection.query(
                 query_embeddings=[query.tolist()],
                 n_results=n,
@@ -245,10 +253,13 @@ class ChromaContent:
         Raises:
             DimensionMismatchError: The embeddings' dimension is not the collection's.
         """
-        batch = int(self.collection._client.get_max_batch_size())
-        for start in range(0, len(ids), batch):
-            part = slice(start, start + batch)
-            with _translated(self.name):
+        largest = int(self.collection._client.get_max_batch_size())
+        sizes = [
+            len(text) * 2 + len(str(metadata)) * 2 + 6 * embeddings.shape[1]
+            for text, metadata in zip(texts, metadatas, strict=True)
+        ]
+        for part in batches(sizes, largest):
+            with translated(self.name):
                 self.collection.add(
                     ids=list(ids[part]),
                     documents=list(texts[part]),
@@ -256,18 +267,21 @@ class ChromaContent:
                     embeddings=np.asarray(embeddings[part], np.float32),
                 )
             if progress is not None:
-                progress("store", min(start + batch, len(ids)), len(ids))
+                progress("store", part.stop, len(ids))
 
     def replace(self, record: Record, embedding: FloatArray) -> None:
         """Make an existing record exactly this: text, embedding, and no other metadata."""
         stored = self.get([record.id]).get(record.id)
+        if stored is None:
+            return  # removed behind our back: nothing to rewrite
         # Chroma merges metadata: a key goes only where it is set to None
-        gone = dict.fromkeys(stored.metadata if stored else {})
+        gone = dict.fromkeys(stored.metadata)
         merged = {**gone, **record.metadata}
-        with _translated(self.name):
+        with translated(self.name):
             self.collection.update(
                 ids=[record.id],
-                documents=[record.text],
+                # a record without a document keeps none
+                documents=[record.text] if record.text or stored.text else None,
                 embeddings=[embedding.tolist()],
                 metadatas=[merged] if merged else None,
             )
@@ -275,114 +289,47 @@ class ChromaContent:
     # ---- inner
 
     def _filter(self, where: Where | None) -> dict[str, Any] | None:
-        if not where:
-            return self.where
-        return dict(where) if self.where is None else {"$and": [self.where, dict(where)]}
+        asked = one_operator(where)
+        if asked is None or self._where is None:
+            return asked or self._where
+        return {"$and": [self._where, asked]}
 
     def _pages(
-        self, include: list[Any], offset: int = 0, where_document: Any = None, where: Any = None
+        self,
+        include: list[Any],
+        offset: int = 0,
+        where_document: Any = None,
+        where: Any = None,
+        limit: int | None = None,
     ) -> Iterator[Mapping[str, Any]]:
-        while True:
-            with _translated(self.name):
+        end = None if limit is None else offset + limit
+        while end is None or offset < end:
+            rows = PAGE if end is None else min(PAGE, end - offset)
+            with translated(self.name):
                 page = self.collection.get(
-                    where=where or self.where,
+                    where=where or self._where,
                     where_document=where_document,
-                    limit=PAGE,
+                    limit=rows,
                     offset=offset,
                     include=include,
                 )
             if page["ids"]:
                 yield page
-            if len(page["ids"]) < PAGE:
+            if len(page["ids"]) < rows:
                 return
-            offset += PAGE
+            offset += rows
 
     def _by_id(self, ids: Sequence[str], include: list[Any], **filters: Any) -> Iterator[Mapping[str, Any]]:
         for start in range(0, len(ids), IDS_PER_GET):
-            with _translated(self.name):
+            with translated(self.name):
                 yield self.collection.get(
                     ids=list(ids[start : start + IDS_PER_GET]), include=include, **filters
                 )
 
 
-def open_collection(
-    location: str | os.PathLike[str] | ClientAPI, name: str, *, create: bool = False, space: Space = "cosine"
-) -> Collection:
-    """Open a collection.
-
-    Args:
-        location: A directory of an embedded Chroma, the URL of a Chroma server, ``:memory:``, or a client.
-        name: The collection's name.
-        create: Create what does not exist.
-        space: Distance space of a collection that is created; an existing one keeps its own.
-
-    Raises:
-        BankNotFoundError: Nothing there, and ``create`` is false; or the server does not answer.
-        ConfigError: The name or space is one that Chroma refuses.
-    """
-    client = _client(location, create) if isinstance(location, (str, os.PathLike)) else location
-    shown = location if isinstance(location, (str, os.PathLike)) else "the given client"
-    with _translated(name):
-        try:
-            return client.get_collection(name, embedding_function=None)
-        except NotFoundError:
-            if not create:
-                names = ", ".join(sorted(c.name for c in client.list_collections(limit=20))) or "none"
-                raise BankNotFoundError(
-                    f"no collection {name!r} in {shown}; collections there: {names}"
-                ) from None
-        try:
-            return client.create_collection(
-                name,
-                embedding_function=None,
-                configuration={"hnsw": {"space": space}},  # type: ignore[arg-type]
-            )
-        except (InvalidArgumentError, ValueError, TypeError) as error:
-            raise ConfigError(f"Chroma refuses collection {name!r}, space {space!r}: {error}") from None
-
-
-def _client(location: str | os.PathLike[str], create: bool) -> ClientAPI:
-    text = os.fspath(location)
-    if text == ":memory:":
-        return chromadb.EphemeralClient()
-    if text.startswith(("http://", "https://")):
-        url = urlsplit(text)
-        secure = url.scheme == "https"
-        try:
-            return chromadb.HttpClient(
-                host=url.hostname or "", port=url.port or (443 if secure else 80), ssl=secure
-            )
-        except (ValueError, ChromaError, httpx.HTTPError) as error:
-            raise BankNotFoundError(f"no Chroma server answers at {text}: {error}") from None
-    if not create and not (Path(text) / "chroma.sqlite3").is_file():
-        raise BankNotFoundError(f"{text} is not the directory of a Chroma database (no chroma.sqlite3 in it)")
-    try:
-        return chromadb.PersistentClient(path=text)
-    except (ValueError, OSError, ChromaError) as error:
-        raise BankNotFoundError(f"cannot open the Chroma database in {text}: {error}") from None
-
-
-@contextmanager
-def _translated(name: str) -> Iterator[None]:
-    try:
-        yield
-    except InvalidArgumentError as error:
-        if "dimension" in str(error):
-            raise DimensionMismatchError(
-                f"collection {name!r}: {error}: use the embedder the collection was filled with"
-            ) from None
-        raise ConfigError(f"collection {name!r}: {error}") from None
-    except DreamError:
-        raise
-    except ValueError as error:
-        # chromadb checks filters itself, before it asks the back end
-        raise ConfigError(f"collection {name!r}: {error}") from None
-    except NotFoundError as error:
-        raise BankNotFoundError(f"collection {name!r} is gone: {error}") from None
-    except httpx.HTTPError as error:
-        raise BankNotFoundError(
-            f"the Chroma server of collection {name!r} does not answer: {error}"
-        ) from None
+def _dimension(collection: Collection) -> int | None:
+    found = collection.get(limit=1, include=["embeddings"])["embeddings"]
+    return None if found is None or len(found) == 0 else len(found[0])
 
 
 def _records(page: Mapping[str, Any]) -> list[Record]:

@@ -11,16 +11,18 @@ import json
 import logging
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sqlalchemy import insert, select, update
 
 from shared_core.bank import journal
-from shared_core.bank.chroma import Record
 from shared_core.bank.journal import ContentChange
+from shared_core.bank.records import Record
 from shared_core.bank.schema import banks, runs, writing
 from shared_core.bank.transaction import new_run_id
+from shared_core.dynamics.geometry import SMALLEST_NORM
 from shared_core.errors import BankLockedError, JournalError
 
 if TYPE_CHECKING:
@@ -84,29 +86,29 @@ class ContentWriter:
             self._recover()
             return self._run("update", [change], lock, target=None)
 
-    def undo(self, run: Run) -> Run | None:
+    def undo(self, run_id: str) -> Run | None:
         """Undo a run that rewrote texts; None where it rewrote none and the state alone can undo it.
 
         Raises:
-            JournalError: The text was changed again since, by us or by somebody else.
+            JournalError: Unknown run, not applied, or its text was changed again since, by us or another.
             BankLockedError: A dreamer is at work.
         """
+        run = self._state.run(run_id)
         with self._state.engine.connect() as connection:
-            written = journal.read_contents(connection, run.run_id)
+            written = journal.read_contents(connection, run_id)
         if not written:
             return None
         journal.require_applied(run)
-        stored = self._content.get([change.memory_id for change in written])
-        for change in written:
-            current = stored.get(change.memory_id)
-            if current is None or _plain(current) != change.after:
-                raise JournalError(
-                    f"the text of {change.memory_id!r} was changed again after run {run.run_id}: "
-                    "undo the later change first"
-                )
         with self._state.lock("undo") as lock:
             self._recover()
-            return self._run("undo", _reversed(written), lock, target=run.run_id)
+            journal.require_applied(self._state.run(run_id))
+            for change in written:
+                if not self._holds(change):
+                    raise JournalError(
+                        f"the text of {change.memory_id!r} was changed again after run {run_id}: "
+                        "undo the later change first"
+                    )
+            return self._run("undo", _reversed(written), lock, target=run_id)
 
     def recover(self) -> list[str]:
         """Roll back what a dead process left half written; returns the run ids. Live runs are left alone."""
@@ -114,7 +116,7 @@ class ContentWriter:
             if not journal.pending_runs(connection, self._state.bank_id, self._state.scope):
                 return []
         try:
-            with self._state.lock("recover"):
+            with self._state.lock("recover", wait=0.0):
                 return self._recover()
         except BankLockedError:
             logger.info("a pending run belongs to a process that is at work: left to it")
@@ -125,6 +127,7 @@ class ContentWriter:
     def _run(self, kind: str, written: list[ContentChange], lock: BankLock, target: str | None) -> Run:
         run_id = new_run_id()
         with writing(self._state.engine).begin() as connection:
+            lock.fence(connection)
             connection.execute(
                 insert(runs).values(
                     run_id=run_id,
@@ -141,8 +144,13 @@ class ContentWriter:
                 )
             )
             journal.write_contents(connection, run_id, written)
-        self._apply(written)
-        self._finish(run_id, "applied", lock, target)
+        try:
+            self._apply(written)
+            self._finish(run_id, "applied", lock, target)
+        except Exception:
+            with suppress(Exception):  # the error itself matters more; opening the bank tries again
+                self._recover(only=run_id)
+            raise
         return self._state.run(run_id)
 
     def _apply(self, written: list[ContentChange]) -> None:
@@ -150,6 +158,19 @@ class ContentWriter:
             if change.after is not None and change.after_embedding is not None:
                 record = Record(change.memory_id, change.after["text"], change.after["metadata"])
                 self._content.replace(record, np.frombuffer(change.after_embedding, np.float32))
+
+    def _holds(self, change: ContentChange) -> bool:
+        """Tell whether the collection still holds what this change wrote."""
+        current = self._content.get([change.memory_id]).get(change.memory_id)
+        if current is None or _plain(current) != change.after:
+            return False
+        if change.before != change.after:
+            return True
+        with self._content.anew() as content:
+            stored = content.get_embeddings([change.memory_id])[change.memory_id]
+        wrote = np.frombuffer(change.after_embedding or b"", np.float32)
+        # Chroma normalises in cosine space, so only directions can be compared
+        return len(wrote) == len(stored) and np.allclose(_direction(wrote), _direction(stored), atol=1e-5)
 
     def _finish(self, run_id: str, status: str, lock: BankLock | None, target: str | None) -> None:
         bank = banks.c.bank_id == self._state.bank_id
@@ -165,13 +186,15 @@ class ContentWriter:
                 undone = journal.get_run(connection, self._state.bank_id, self._state.scope, target)
                 journal.mark_undone(connection, undone)
 
-    def _recover(self) -> list[str]:
+    def _recover(self, only: str | None = None) -> list[str]:
         with self._state.engine.connect() as connection:
             pending = journal.pending_runs(connection, self._state.bank_id, self._state.scope)
+            pending = [run for run in pending if only in (None, run.run_id)]
             contents = {run.run_id: journal.read_contents(connection, run.run_id) for run in pending}
         for run in pending:
-            logger.warning("rolling back %s %s, whose process died in the middle", run.kind, run.run_id)
-            self._apply(_reversed(contents[run.run_id]))
+            logger.warning("rolling back %s %s, which did not finish", run.kind, run.run_id)
+            # what somebody else wrote meanwhile is theirs
+            self._apply(_reversed([change for change in contents[run.run_id] if self._holds(change)]))
             self._finish(run.run_id, "aborted", None, None)
         return [run.run_id for run in pending]
 
@@ -182,6 +205,10 @@ def _plain(record: Record) -> dict[str, Any]:
 
 def _bytes(embedding: FloatArray) -> bytes:
     return np.asarray(embedding, np.float32).tobytes()
+
+
+def _direction(embedding: FloatArray) -> FloatArray:
+    return embedding / max(float(np.linalg.norm(embedding)), SMALLEST_NORM)
 
 
 def _reversed(written: list[ContentChange]) -> list[ContentChange]:

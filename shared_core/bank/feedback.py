@@ -36,7 +36,7 @@ def give_feedback(
         ConfigError: success outside [0, 1], an id twice, or not one score per id.
     """
     options = config or ConsolidationConfig()
-    if not 0.0 <= success <= 1.0:
+    if not isinstance(success, (int, float, np.number)) or not 0.0 <= success <= 1.0:
         raise ConfigError(f"success={success!r} is outside [0, 1]")
     if len(scores) != len(ids) or len(set(ids)) != len(ids):
         raise ConfigError(f"{len(scores)} scores for {len(ids)} ids: give one score per id, each id once")

@@ -6,12 +6,16 @@ Knows the rules of Chroma and of tenants; writes nothing itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from shared_core.errors import ConfigError, DimensionMismatchError, InvalidMemoryError
 from shared_core.types import FloatArray, Metadata, Where
+
+_RESERVED = ("chroma:", "$", "#")
+_SMALLEST_INT, _LARGEST_INT = -(2**63), 2**63 - 1
 
 
 def check_memories(ids: Sequence[str], texts: Sequence[str], metadatas: Sequence[Metadata]) -> None:
@@ -23,7 +27,7 @@ def check_memories(ids: Sequence[str], texts: Sequence[str], metadatas: Sequence
     """
     if not len(ids) == len(texts) == len(metadatas):
         raise InvalidMemoryError(
-            f"{len(texts)} texts, {len(ids)} ids, {len(metadatas)} metadatas: give as many"
+            f"{len(texts)} texts, {len(ids)} ids, {len(metadatas)} metadatas: give as many of each"
         )
     seen: set[str] = set()
     for memory_id, text, metadata in zip(ids, texts, metadatas, strict=True):
@@ -32,10 +36,20 @@ def check_memories(ids: Sequence[str], texts: Sequence[str], metadatas: Sequence
         if memory_id in seen:
             raise InvalidMemoryError(f"id {memory_id!r} is given twice")
         seen.add(memory_id)
-        if not isinstance(text, str) or not text.strip():
-            raise InvalidMemoryError(f"the text of {memory_id!r} is empty or not a string")
+        check_text(memory_id, text)
         check_metadata(metadata)
-        _check_encodable(memory_id, text, *metadata, *(v for v in metadata.values() if isinstance(v, str)))
+
+
+def check_text(memory_id: str, text: str) -> None:
+    """Refuse a text that cannot be stored or found.
+
+    Raises:
+        InvalidMemoryError: It is empty, not a string, or not valid Unicode.
+    """
+    if not isinstance(text, str) or not text.strip():
+        raise InvalidMemoryError(f"the text of {memory_id!r} is empty or not a string")
+    _check_encodable("id", memory_id)
+    _check_encodable(f"the text of {memory_id!r}", text)
 
 
 def check_metadata(metadata: Metadata) -> None:
@@ -45,8 +59,12 @@ def check_metadata(metadata: Metadata) -> None:
         InvalidMemoryError: A key or value Chroma cannot hold; NaN and infinities among them.
     """
     for key, value in metadata.items():
-        if not isinstance(key, str) or not key:
-            raise InvalidMemoryError(f"metadata key {key!r} is not a non-empty string")
+        if not isinstance(key, str) or not key or key.startswith(_RESERVED):
+            raise InvalidMemoryError(
+                f"metadata key {key!r} must be a non-empty string that does not start with "
+                f"{', '.join(_RESERVED)}: Chroma keeps those to itself"
+            )
+        _check_encodable("metadata key", key)
         items = value if isinstance(value, list) else [value]
         if not items or len({type(item) for item in items}) > 1:
             raise InvalidMemoryError(f"metadata {key!r} is an empty or mixed list: {value!r}")
@@ -55,8 +73,38 @@ def check_metadata(metadata: Metadata) -> None:
                 raise InvalidMemoryError(
                     f"metadata {key!r} has a {type(item).__name__}: Chroma takes str, int, float and bool"
                 )
+            if isinstance(item, str):
+                _check_encodable(f"metadata {key!r}", item)
+            if isinstance(item, int) and not _SMALLEST_INT <= item <= _LARGEST_INT:
+                raise InvalidMemoryError(
+                    f"metadata {key!r} is {item}: Chroma would round it to a float, use a string"
+                )
             if isinstance(item, float) and not math.isfinite(item):
                 raise InvalidMemoryError(f"metadata {key!r} is {item!r}: Chroma would erase the key")
+
+
+def as_matrix(embeddings: Any) -> FloatArray:
+    """Return embeddings as float32, whatever they were given as.
+
+    Raises:
+        InvalidMemoryError: They are not numbers, or not all of one dimension.
+    """
+    try:
+        with np.errstate(over="ignore"):  # becomes infinity, which is refused
+            return np.asarray(embeddings, np.float32)
+    except (ValueError, TypeError) as error:
+        raise InvalidMemoryError(f"embeddings are not a matrix of numbers: {error}") from None
+
+
+def as_list(name: str, values: Iterable[Any]) -> list[Any]:
+    """Return a list of anything that is iterated once.
+
+    Raises:
+        ConfigError: It is one string (which would be read as letters), or one mapping.
+    """
+    if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
+        raise ConfigError(f"{name}={values!r} must be a list, not one {type(values).__name__}")
+    return list(values)
 
 
 def check_embeddings(matrix: FloatArray, rows: int, dimension: int | None, collection: str) -> None:
@@ -72,7 +120,7 @@ def check_embeddings(matrix: FloatArray, rows: int, dimension: int | None, colle
         InvalidMemoryError: Not a matrix of that many rows, or NaN or infinity in it.
         DimensionMismatchError: d is not the collection's.
     """
-    if matrix.ndim != 2 or len(matrix) != rows:
+    if matrix.ndim != 2 or len(matrix) != rows or not matrix.shape[1]:
         raise InvalidMemoryError(f"embeddings of shape {matrix.shape} do not fit {rows} texts")
     if not np.all(np.isfinite(matrix)):
         raise InvalidMemoryError("embeddings hold NaN or infinity")
@@ -90,8 +138,11 @@ def with_values(
 
     Raises:
         ConfigError: Values are given and the bank has no value_key.
-        InvalidMemoryError: Not one value per memory.
+        InvalidMemoryError: Not one value per memory, or metadata that is no mapping.
     """
+    for row in metadatas:
+        if not (row is None or isinstance(row, Mapping)):
+            raise InvalidMemoryError(f"metadata {row!r} is a {type(row).__name__}: give a mapping or None")
     rows = [dict(row or {}) for row in metadatas]
     if values is None:
         return list(rows)
@@ -112,7 +163,7 @@ def in_scope(metadata: Metadata, where: Where | None) -> Metadata:
     if not where:
         return metadata
     plain = {key: value for key, value in where.items() if isinstance(value, (str, int, float, bool))}
-    if plain.keys() != where.keys():
+    if plain.keys() != where.keys() or any(key.startswith("$") for key in plain):
         raise ConfigError(f"a bank with the filter {where!r} is read-only for texts: use plain equalities")
     for key, value in plain.items():
         if metadata.get(key, value) != value:
@@ -120,9 +171,8 @@ def in_scope(metadata: Metadata, where: Where | None) -> Metadata:
     return {**metadata, **plain}
 
 
-def _check_encodable(*texts: str) -> None:
-    for text in texts:
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise InvalidMemoryError(f"text is not valid Unicode: {error.reason} at {error.start}") from None
+def _check_encodable(what: str, text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidMemoryError(f"{what} is not valid Unicode: {error.reason} at {error.start}") from None

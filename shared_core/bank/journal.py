@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, Row, Select, and_, insert, select, update
 
 from shared_core.bank.columns import DEFAULTS
-from shared_core.bank.schema import changes, contents, runs
+from shared_core.bank.schema import among, changes, contents, runs
 from shared_core.errors import JournalError
 
 if TYPE_CHECKING:
@@ -87,22 +87,28 @@ def revert(transaction: StateTransaction, connection: Connection, run: Run) -> N
         JournalError: The run is not applied, or a later run changed the same values again.
     """
     require_applied(run)
-    by_field: dict[str, list[Row[Any]]] = defaultdict(list)
-    for row in connection.execute(select(changes).where(changes.c.run_id == run.run_id)):
-        by_field[row.field].append(row)
-    stored = transaction.read(sorted({row.memory_id for rows in by_field.values() for row in rows}))
-    for name, rows in by_field.items():
-        if any(stored.get(row.memory_id, DEFAULTS)[name] != row.after for row in rows):
-            raise JournalError(_conflict(connection, run))
-    for name, rows in by_field.items():
-        transaction.set([row.memory_id for row in rows], {name: [row.before for row in rows]})
+    before: dict[str, dict[str, float]] = defaultdict(dict)
+    rows = connection.execute(select(changes).where(changes.c.run_id == run.run_id)).all()
+    stored = transaction.read(sorted({row.memory_id for row in rows}))
+    changed = {row.memory_id for row in rows if stored.get(row.memory_id, DEFAULTS)[row.field] != row.after}
+    if changed:
+        raise JournalError(_conflict(connection, run, sorted(changed)))
+    for row in rows:
+        before[row.memory_id][row.field] = row.before
+    transaction.assign(before)
 
 
 def mark_undone(connection: Connection, run: Run) -> None:
-    """Record that ``run`` no longer holds; undoing an undo makes its target hold again."""
-    connection.execute(update(runs).where(runs.c.run_id == run.run_id).values(status="undone"))
-    if run.target is not None:
-        connection.execute(update(runs).where(runs.c.run_id == run.target).values(status="applied"))
+    """Record that ``run`` no longer holds.
+
+    If it was an undo, its target holds again; if that was an undo too, what it undid does not, and so on.
+    """
+    run_id: str | None = run.run_id
+    status = "undone"
+    while run_id is not None:
+        connection.execute(update(runs).where(runs.c.run_id == run_id).values(status=status))
+        run_id = connection.execute(select(runs.c.target).where(runs.c.run_id == run_id)).scalar()
+        status = "applied" if status == "undone" else "undone"
 
 
 def require_applied(run: Run) -> None:
@@ -170,15 +176,20 @@ def _run(row: Row[Any]) -> Run:
     return Run(**{**values, "config": json.loads(row.config), "report": json.loads(row.report)})
 
 
-def _conflict(connection: Connection, run: Run) -> str:
+def _conflict(connection: Connection, run: Run, memory_ids: list[str]) -> str:
     mine = select(changes.c.memory_id, changes.c.field).where(changes.c.run_id == run.run_id).subquery()
     later = connection.execute(
-        select(runs.c.run_id, runs.c.kind)
+        select(runs.c.run_id, runs.c.kind, runs.c.version)
         .join(changes, changes.c.run_id == runs.c.run_id)
         .join(mine, and_(mine.c.memory_id == changes.c.memory_id, mine.c.field == changes.c.field))
-        .where(runs.c.version > run.version, runs.c.status == "applied")
+        .where(
+            runs.c.bank_id == select(runs.c.bank_id).where(runs.c.run_id == run.run_id).scalar_subquery(),
+            runs.c.version > run.version,
+            runs.c.status == "applied",
+            among(connection, changes.c.memory_id, memory_ids),
+        )
         .distinct()
-        .order_by(runs.c.run_id.desc())
+        .order_by(runs.c.version.desc())
     ).all()
     named = ", ".join(f"{row.run_id} ({row.kind})" for row in later[:SHOWN_RUNS])
     more = f" and {len(later) - SHOWN_RUNS} more" if len(later) > SHOWN_RUNS else ""

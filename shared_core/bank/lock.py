@@ -26,6 +26,10 @@ from shared_core.errors import BankLockedError
 
 STALE_SECONDS = 60.0
 HEARTBEAT_SECONDS = 10.0
+WAIT_SECONDS = 2.0
+"""How long a short write waits for another one; a sweep takes longer and is reported instead."""
+_POLL_SECONDS = 0.02
+_PROCESS = uuid.uuid4().hex[:16]
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +42,7 @@ class BankLock:
         self._bank_id = bank_id
         self._scope = scope
         self._purpose = purpose
-        self._token = uuid.uuid4().hex
+        self._token = f"{_PROCESS}-{uuid.uuid4().hex}"
         self._stop = threading.Event()
 
     def acquire(self) -> None:
@@ -115,14 +119,24 @@ class BankLock:
 
 
 @contextmanager
-def bank_lock(engine: Engine, bank_id: int, scope: str, purpose: str) -> Iterator[BankLock]:
+def bank_lock(
+    engine: Engine, bank_id: int, scope: str, purpose: str, *, wait: float = 0.0
+) -> Iterator[BankLock]:
     """Hold the bank's lock for a block.
 
     Raises:
-        BankLockedError: A live owner holds it.
+        BankLockedError: A live owner holds it, and still does after ``wait`` seconds.
     """
     lock = BankLock(engine, bank_id, scope, purpose)
-    lock.acquire()
+    deadline = time.monotonic() + wait
+    while True:
+        try:
+            lock.acquire()
+            break
+        except BankLockedError:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(_POLL_SECONDS)
     try:
         yield lock
     finally:
@@ -150,8 +164,11 @@ def _is_plain(value: object) -> bool:
 def _is_dead(row: Row[Any], now: float) -> bool:
     if now - row.heartbeat_at > STALE_SECONDS:
         return True
-    if row.host != socket.gethostname() or row.pid == os.getpid():
+    if row.host != socket.gethostname():
         return False
+    if row.pid == os.getpid():
+        # a container that died and was started again has the same host and pid
+        return not str(row.token).startswith(_PROCESS)
     try:
         os.kill(row.pid, 0)
     except ProcessLookupError:

@@ -9,19 +9,18 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import tempfile
+import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from shared_core.bank.chroma import ChromaContent, Record, open_collection
+from shared_core.bank import intake
+from shared_core.bank.chroma import ChromaContent
+from shared_core.bank.chroma_client import open_collection
 from shared_core.bank.content_writer import ContentWriter
 from shared_core.bank.feedback import give_feedback
-from shared_core.bank.intake import check_embeddings, check_memories, in_scope, with_values
+from shared_core.bank.location import default_state_url
+from shared_core.bank.records import Record
 from shared_core.bank.state import BankState
 from shared_core.bank.status import BankStatus, bank_status
 from shared_core.bank.sweeping import SweepReport, sweep_bank
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 
     from shared_core.bank.journal import Run
 
-STATE_URL_VARIABLE = "DREAM_STATE_URL"
 Id = str
 
 
@@ -65,6 +63,7 @@ class MemoryBank:
         self.state = state
         self.embedder = embedder
         self.value_key = value_key
+        self._adding = threading.Lock()
         self._writer = ContentWriter(content, state)
         self._writer.recover()
 
@@ -122,8 +121,11 @@ class MemoryBank:
             StateError: The state database cannot be opened, or none is named for a server.
         """
         content = ChromaContent(collection, where)
-        scope = json.dumps(where, sort_keys=True) if where else ""
-        url = state_url or os.environ.get(STATE_URL_VARIABLE) or _default_state_url(content)
+        try:
+            scope = json.dumps(where, sort_keys=True) if where else ""
+        except TypeError as error:
+            raise ConfigError(f"where={where!r} is not a filter of plain values: {error}") from None
+        url = state_url or default_state_url(content)
         state = BankState(url, collection=content.key, name=content.name, scope=scope)
         return cls(content, state, embedder=embedder, value_key=value_key)
 
@@ -142,6 +144,7 @@ class MemoryBank:
         Raises:
             MemoryNotFoundError: An id is not in this bank.
         """
+        ids = intake.as_list("ids", ids)
         records = self._require(ids)
         return self._memories([records[memory_id] for memory_id in ids])
 
@@ -161,7 +164,7 @@ class MemoryBank:
 
     def weights(self, ids: Sequence[Id]) -> FloatArray:
         """Return the weight of each id as retrieval sees it, shape (len(ids),): 0 if softly deleted."""
-        return self.state.weights(ids)
+        return self.state.weights(intake.as_list("ids", ids))
 
     def status(self) -> BankStatus:
         """Return counts, the distribution of weights, suspects and the last runs."""
@@ -201,18 +204,23 @@ class MemoryBank:
             DimensionMismatchError: The embeddings do not fit the collection.
             ConfigError: Embeddings are needed and the bank has no embedder; or values without value_key.
         """
-        texts = list(texts)
+        texts = intake.as_list("texts", texts)
+        ids = [str(uuid.uuid4()) for _ in texts] if ids is None else intake.as_list("ids", ids)
+        given = [None] * len(texts) if metadatas is None else intake.as_list("metadatas", metadatas)
+        rows = intake.with_values(
+            given, None if values is None else intake.as_list("values", values), self.value_key
+        )
+        rows = [intake.in_scope(row, self.content.where) for row in rows]
+        intake.check_memories(ids, texts, rows)
         if not texts:
             return []
-        ids = [str(uuid.uuid4()) for _ in texts] if ids is None else list(ids)
-        rows = with_values(metadatas or [None] * len(texts), values, self.value_key)
-        rows = [in_scope(row, self.content.where) for row in rows]
-        check_memories(ids, texts, rows)
-        if taken := self.content.existing(ids):
-            raise InvalidMemoryError(f"{len(taken)} ids exist already, such as {taken[0]!r}: use update")
-        matrix = self._embed(texts) if embeddings is None else np.asarray(embeddings, np.float32)
-        check_embeddings(matrix, len(texts), self.content.dimension(), self.content.name)
-        self._writer.add(ids, texts, rows, matrix, progress)
+        matrix = self._embed(texts) if embeddings is None else intake.as_matrix(embeddings)
+        # of two threads that add the same id, one must be told: Chroma would ignore it without a word
+        with self._adding:
+            if taken := self.content.existing(ids):
+                raise InvalidMemoryError(f"{len(taken)} ids exist already, such as {taken[0]!r}: use update")
+            intake.check_embeddings(matrix, len(texts), self.content.dimension(), self.content.name)
+            self._writer.add(ids, texts, rows, matrix, progress)
         return ids
 
     def update(
@@ -241,13 +249,16 @@ class MemoryBank:
         after = Record(
             memory_id,
             record.text if text is None else text,
-            record.metadata if metadata is None else in_scope(metadata, self.content.where),
+            record.metadata if metadata is None else intake.in_scope(metadata, self.content.where),
         )
-        check_memories([memory_id], [after.text], [after.metadata])
+        if text is not None:
+            intake.check_text(memory_id, text)
+        intake.check_metadata(after.metadata)
         new = old
         if embedding is not None or after.text != record.text:
-            new = (self._embed([after.text]) if embedding is None else np.atleast_2d(embedding))[0]
-            check_embeddings(np.atleast_2d(new), 1, len(old), self.content.name)
+            matrix = self._embed([after.text]) if embedding is None else intake.as_matrix([embedding])
+            intake.check_embeddings(matrix, 1, len(old), self.content.name)
+            new = matrix[0]
         return self._writer.update(record, after, (old, new))
 
     def delete(self, ids: Sequence[Id]) -> Run:
@@ -256,7 +267,7 @@ class MemoryBank:
         Raises:
             MemoryNotFoundError: An id is not in this bank; nothing was deleted then.
         """
-        ids = list(dict.fromkeys(ids))
+        ids = list(dict.fromkeys(intake.as_list("ids", ids)))
         self._require(ids)
         with self.state.transaction("delete") as run:
             run.set(ids, {"deleted": [1.0] * len(ids)})
@@ -282,6 +293,7 @@ class MemoryBank:
             MemoryNotFoundError: An id is not in this bank.
             BankLockedError: A dreamer is at work.
         """
+        ids = intake.as_list("ids", ids)
         self._require(ids)
         return self.state.restore(ids)
 
@@ -296,7 +308,6 @@ class MemoryBank:
 
         Raises:
             BankLockedError: Another dreamer is at work (a dry run does not care).
-            InvalidMemoryError: The collection holds a non-finite embedding.
         """
         return sweep_bank(
             self.content, self.state, config or ForgettingConfig(), dry_run=dry_run, progress=progress
@@ -331,6 +342,7 @@ class MemoryBank:
             ConfigError: success outside [0, 1], or as many scores as ids are not given.
             MemoryNotFoundError: An id is not in this bank.
         """
+        ids = intake.as_list("ids", ids)
         self._require(ids)
         return give_feedback(self.state, ids, scores, success, config)
 
@@ -347,8 +359,7 @@ class MemoryBank:
             JournalError: Unknown run, not applied, or built upon by later runs.
             BankLockedError: A dreamer is at work.
         """
-        run = self.state.run(run_id)
-        return self._writer.undo(run) or self.state.undo(run_id)
+        return self._writer.undo(run_id) or self.state.undo(run_id)
 
     def close(self) -> None:
         """Write buffered access counts and let the state database go."""
@@ -370,11 +381,8 @@ class MemoryBank:
         ]
 
     def _require(self, ids: Sequence[Id]) -> dict[Id, Record]:
-        if isinstance(ids, str):
-            raise ConfigError(f"ids={ids!r} must be a list of ids, not one string")
         records = self.content.get(list(dict.fromkeys(ids)))
-        missing = [memory_id for memory_id in ids if memory_id not in records]
-        if missing:
+        if missing := [memory_id for memory_id in ids if memory_id not in records]:
             raise MemoryNotFoundError(
                 f"{len(missing)} of {len(ids)} ids are not in bank {self.content.name!r}, "
                 f"such as {missing[0]!r}; nothing was changed"
@@ -384,16 +392,4 @@ class MemoryBank:
     def _embed(self, texts: list[str]) -> FloatArray:
         if self.embedder is None:
             raise ConfigError("this bank has no embedder: open it with embedder=..., or pass embeddings")
-        return np.asarray(self.embedder.embed_documents(texts), np.float32)
-
-
-def _default_state_url(content: ChromaContent) -> str:
-    if content.is_in_memory():
-        return f"sqlite:///{Path(_memory_state_folder().name) / content.key}.sqlite3"
-    return content.default_state_url()
-
-
-@cache
-def _memory_state_folder() -> tempfile.TemporaryDirectory[str]:
-    # in-memory collections are shared within a process, so their state must be; both die with it
-    return tempfile.TemporaryDirectory(prefix="dream-")
+        return intake.as_matrix(self.embedder.embed_documents(texts))

@@ -6,7 +6,10 @@ SQLite (one file, write-ahead log) and PostgreSQL are supported, by the same cod
 
 from __future__ import annotations
 
+import json
+import logging
 import sqlite3
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
@@ -21,19 +24,24 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    cast,
     create_engine,
     event,
-    insert,
+    func,
+    inspect,
+    make_url,
     select,
 )
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from shared_core.errors import MissingExtraError, StateError
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL
+
+logger = logging.getLogger(__name__)
 
 SCHEMA_VERSION = 1
 SQLITE_BUSY_SECONDS = 30.0
@@ -66,6 +74,7 @@ memories = Table(
     Column("last_access", Float(53)),
     Column("changed_version", Integer, nullable=False),
     Index("dream_memories_changed", "bank_id", "changed_version"),
+    sqlite_with_rowid=False,
 )
 
 runs = Table(
@@ -93,7 +102,7 @@ changes = Table(
     Column("field", String(16), primary_key=True),
     Column("before", Float(53), nullable=False),
     Column("after", Float(53), nullable=False),
-    Index("dream_changes_memory", "memory_id", "field"),
+    sqlite_with_rowid=False,
 )
 
 contents = Table(
@@ -132,19 +141,17 @@ def open_engine(url: str | URL) -> Engine:
             by a newer version of this package.
         MissingExtraError: PostgreSQL is asked for and its driver is not installed.
     """
+    parsed = _parse(url)
     try:
-        engine = create_engine(_with_driver(url), pool_pre_ping=not str(url).startswith("sqlite"))
-    except (ArgumentError, NoSuchModuleError) as error:
-        raise StateError(f"state_url {str(url)!r} is not a database URL: {error}") from None
+        engine = create_engine(parsed, pool_pre_ping=parsed.get_backend_name() != "sqlite")
+    except NoSuchModuleError as error:
+        raise StateError(f"state_url {parsed!r} names an unknown driver: {error}") from None
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "the PostgreSQL driver", "postgres") from None
-    if engine.dialect.name not in {"sqlite", "postgresql"}:
-        raise StateError(f"state_url names {engine.dialect.name!r}: use SQLite or PostgreSQL")
     if engine.dialect.name == "sqlite":
         _configure_sqlite(engine)
     try:
-        _create_tables(engine)
-        _check_version(engine)
+        _prepare(engine)
     except SQLAlchemyError as error:
         engine.dispose()
         raise StateError(f"cannot open the state database {engine.url!r}: {_reason(error)}") from error
@@ -164,14 +171,49 @@ def upsert(engine: Engine, table: Table) -> Any:
     return (sqlite if engine.dialect.name == "sqlite" else postgresql).insert(table)
 
 
-def _with_driver(url: str | URL) -> str | URL:
-    # SQLAlchemy's default PostgreSQL driver is psycopg2; the extra brings psycopg 3
-    text = url if isinstance(url, str) else None
-    if text is not None:
-        for prefix in ("postgresql://", "postgres://"):
-            if text.startswith(prefix):
-                return "postgresql+psycopg://" + text[len(prefix) :]
-    return url
+def among(connection: Connection, column: Any, ids: Sequence[str]) -> Any:
+    """Return the condition ``column`` IN ``ids``, of any length, as one parameter.
+
+    A list of IN chunks made PostgreSQL scan a bank once per chunk while it had no statistics yet.
+    """
+    if connection.dialect.name == "sqlite":
+        return column.in_(select(func.json_each(json.dumps(list(ids))).table_valued("value").c.value))
+    return column == func.any(cast(list(ids), postgresql.ARRAY(Text)))
+
+
+def bulk_insert(connection: Connection, statement: Any, columns: Mapping[str, list[Any]]) -> None:
+    """Run an INSERT for many rows, given as one list per column, at the driver's own speed.
+
+    100,000 rows one by one through SQLAlchemy take seconds on SQLite and far longer on PostgreSQL.
+    """
+    table = statement.table
+    if connection.dialect.name == "sqlite":
+        compiled = statement.compile(dialect=connection.dialect, column_keys=list(columns))
+        rows = list(zip(*(columns[name] for name in compiled.positiontup), strict=True))
+        connection.exec_driver_sql(str(compiled), rows)
+        return
+    arrays = [
+        func.unnest(cast(values, postgresql.ARRAY(table.c[name].type))) for name, values in columns.items()
+    ]
+    connection.execute(statement.from_select(list(columns), select(*arrays)))
+
+
+def _parse(url: str | URL) -> URL:
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        # the text itself may hold a password
+        raise StateError(
+            "state_url is not a database URL: use sqlite:////path/file.sqlite3 or postgresql://user@host/name"
+        ) from None
+    if parsed.drivername in {"postgresql", "postgres"}:
+        # SQLAlchemy's default PostgreSQL driver is psycopg2; the extra brings psycopg 3
+        parsed = parsed.set(drivername="postgresql+psycopg")
+    if parsed.get_backend_name() not in {"sqlite", "postgresql"}:
+        raise StateError(f"state_url names {parsed.get_backend_name()!r}: use SQLite or PostgreSQL")
+    if parsed.get_backend_name() == "sqlite" and parsed.database in {None, "", ":memory:"}:
+        raise StateError(f"state_url {parsed!r} names no file: use sqlite:////path/file.sqlite3")
+    return parsed
 
 
 def _configure_sqlite(engine: Engine) -> None:
@@ -180,45 +222,57 @@ def _configure_sqlite(engine: Engine) -> None:
         # the driver's own implicit BEGIN comes too late to make read-then-write atomic
         connection.isolation_level = None
         connection.execute(f"PRAGMA busy_timeout = {int(SQLITE_BUSY_SECONDS * 1000)}")
-        connection.execute("PRAGMA journal_mode = WAL")
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError:
+            # another process is turning it on at this instant, and it does not queue for that
+            logger.debug("write-ahead log: left to the process that holds the file", exc_info=True)
 
     @event.listens_for(engine, "begin")
     def _on_begin(connection: Connection) -> None:
-        write = connection.get_execution_options().get("dream_write", False)
+        options = connection.get_execution_options()
+        if options.get("isolation_level") == "AUTOCOMMIT":
+            return
+        write = options.get("dream_write", False)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
 
-def _create_tables(engine: Engine) -> None:
+def _prepare(engine: Engine) -> None:
+    """Create what is missing; where nothing is, opening only reads and so waits for no writer."""
+    found = _schema_version(engine)
     for attempt in range(3):
+        if found is not None:
+            break
         try:
-            with writing(engine).begin() as connection:
-                for table in metadata.sorted_tables:
-                    connection.execute(CreateTable(table, if_not_exists=True))
-                    for index in table.indexes:
-                        connection.execute(CreateIndex(index, if_not_exists=True))
-            return
+            _create_tables(engine)
         except DBAPIError:
             # PostgreSQL's IF NOT EXISTS still collides when two processes create the same table at once
             if attempt == 2 or engine.dialect.name == "sqlite":
                 raise
-
-
-def _check_version(engine: Engine) -> None:
-    query = select(meta.c.value).where(meta.c.key == "schema_version")
-    with writing(engine).begin() as connection:
-        found = connection.execute(query).scalar()
-    if found is None:
-        try:
-            with writing(engine).begin() as connection:
-                connection.execute(insert(meta).values(key="schema_version", value=str(SCHEMA_VERSION)))
-        except IntegrityError:
-            return _check_version(engine)
-    elif int(found) > SCHEMA_VERSION:
+        found = _schema_version(engine)
+    if found is not None and found > SCHEMA_VERSION:
         raise StateError(
             f"the state database has schema {found}, this version reads up to {SCHEMA_VERSION}: "
             "upgrade dream-memory"
         )
-    return None
+
+
+def _schema_version(engine: Engine) -> int | None:
+    if not inspect(engine).has_table(meta.name):
+        return None
+    with engine.connect() as connection:
+        found = connection.execute(select(meta.c.value).where(meta.c.key == "schema_version")).scalar()
+    return None if found is None else int(found)
+
+
+def _create_tables(engine: Engine) -> None:
+    with writing(engine).begin() as connection:
+        for table in metadata.sorted_tables:
+            connection.execute(CreateTable(table, if_not_exists=True))
+            for index in table.indexes:
+                connection.execute(CreateIndex(index, if_not_exists=True))
+        version = upsert(engine, meta).values(key="schema_version", value=str(SCHEMA_VERSION))
+        connection.execute(version.on_conflict_do_nothing())
 
 
 def _reason(error: SQLAlchemyError) -> str:

@@ -11,18 +11,21 @@ import threading
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from sqlalchemy import insert, select
-from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import IntegrityError
 
 from shared_core.bank import journal
+from shared_core.bank.access import Access, AccessCounter
 from shared_core.bank.columns import DEFAULTS, FIELDS, Columns
-from shared_core.bank.lock import BankLock, bank_lock, may_overlap
-from shared_core.bank.schema import banks, locks, memories, open_engine, upsert, writing
+from shared_core.bank.lock import WAIT_SECONDS, BankLock, bank_lock, may_overlap
+from shared_core.bank.schema import banks, locks, memories, open_engine, writing
 from shared_core.bank.transaction import StateTransaction, read_rows, state_transaction
+from shared_core.bank.version import VersionReader
 from shared_core.errors import InvalidMemoryError
 from shared_core.types import MemoryState
 
@@ -33,17 +36,8 @@ if TYPE_CHECKING:
     from shared_core.bank.journal import Run
     from shared_core.types import FloatArray
 
-ACCESS_BUFFER = 256
-"""Distinct retrieved memories that are counted in memory before they are written in one go."""
-ACCESS_SECONDS = 5.0
-
 logger = logging.getLogger(__name__)
-
-
-@dataclass
-class _Access:
-    retrievals: int = 0
-    last_access: float = 0.0
+_STATE_FIELDS = tuple(item.name for item in fields(MemoryState))
 
 
 class BankState:
@@ -65,26 +59,21 @@ class BankState:
         self.bank_id = self._register(collection, name)
         self._columns = Columns()
         self._refreshing = threading.Lock()
-        self._access: dict[str, _Access] = {}
-        self._access_lock = threading.Lock()
-        self._access_since = time.monotonic()
+        self._version = VersionReader(self.engine, self.bank_id)
+        self._access = AccessCounter(self.engine, self.bank_id)
         # counts are written at interpreter exit too, without keeping the state alive until then
-        self._closer = weakref.finalize(
-            self, _close, self.engine, self.bank_id, self._access, self._access_lock
-        )
+        self._closer = weakref.finalize(self, _close, self.engine, self._version, self._access)
 
     # ---- reading
 
     def version(self) -> int:
         """Return the bank's version; it grows with every change, by whatever process."""
-        with self.engine.connect() as connection:
-            return int(connection.execute(self._version_query()).scalar_one())
+        return self._version.read()
 
     def columns(self) -> Columns:
         """Return the current state of all memories, re-reading only what changed since the last call."""
-        with self.engine.connect() as connection:
-            if connection.execute(self._version_query()).scalar_one() == self._columns.version:
-                return self._columns
+        if (known := self._columns).version == self._version.read():
+            return known
         with self._refreshing, self.engine.connect() as connection:
             version = connection.execute(self._version_query()).scalar_one()
             known = self._columns
@@ -103,10 +92,10 @@ class BankState:
 
     def get(self, ids: Sequence[str]) -> list[MemoryState]:
         """Return the full state of each id."""
-        self.flush()
+        pending = self._access.pending(ids)
         with self.engine.connect() as connection:
             stored = read_rows(connection, self.bank_id, ids)
-        return [_memory_state(stored.get(memory_id)) for memory_id in ids]
+        return [_memory_state(stored.get(memory_id), pending.get(memory_id)) for memory_id in ids]
 
     def known_ids(self) -> set[str]:
         """Return the ids that have a row; the others have default state."""
@@ -119,13 +108,13 @@ class BankState:
 
     # ---- writing
 
-    def lock(self, purpose: str) -> Any:
+    def lock(self, purpose: str, *, wait: float = WAIT_SECONDS) -> AbstractContextManager[BankLock]:
         """Return a context manager that holds the bank's lock.
 
         Raises:
-            BankLockedError: On entering, when a live owner holds it.
+            BankLockedError: On entering, when a live owner holds it and still does after ``wait`` seconds.
         """
-        return bank_lock(self.engine, self.bank_id, self.scope, purpose)
+        return bank_lock(self.engine, self.bank_id, self.scope, purpose, wait=wait)
 
     def lock_holder(self) -> str | None:
         """Tell who holds this bank's lock, for people; None where nobody does."""
@@ -152,7 +141,7 @@ class BankState:
             BankLockedError: A dreamer is at work.
         """
         for memory_id, weight in weights.items():
-            if not 0.0 <= weight <= 1.0:
+            if not isinstance(weight, (int, float, np.number)) or not 0.0 <= weight <= 1.0:
                 raise InvalidMemoryError(f"weight {weight!r} of {memory_id!r} is outside [0, 1]")
         with self.lock("reweight") as lock, self.transaction("reweight", lock=lock) as run:
             run.set(list(weights), {"weight": list(weights.values())})
@@ -165,27 +154,16 @@ class BankState:
             BankLockedError: A dreamer is at work.
         """
         ids = list(dict.fromkeys(ids))
-        fields = ("weight", "suspicion", "deleted")
+        names = ("weight", "suspicion", "deleted")
         with self.lock("restore") as lock, self.transaction("restore", lock=lock) as run:
-            run.set(ids, {name: [DEFAULTS[name]] * len(ids) for name in fields})
+            run.set(ids, {name: [DEFAULTS[name]] * len(ids) for name in names})
         return self.run(run.run_id)
 
-    # ---- access statistics: counted in memory, written in batches, not journalled
+    # ---- access statistics
 
     def record_access(self, ids: Iterable[str]) -> None:
         """Count one retrieval of each id; written in the background every few seconds, and on close."""
-        now = time.time()
-        with self._access_lock:
-            for memory_id in ids:
-                entry = self._access.setdefault(memory_id, _Access())
-                entry.retrievals += 1
-                entry.last_access = now
-            due = len(self._access) >= ACCESS_BUFFER or time.monotonic() - self._access_since > ACCESS_SECONDS
-            if due:
-                self._access_since = time.monotonic()
-        if due:
-            # a sweep that is committing holds SQLite's write lock; a reader must not wait for it
-            threading.Thread(target=self._flush_quietly, name="dream-access", daemon=True).start()
+        self._access.record(ids)
 
     def flush(self) -> None:
         """Write the access counts gathered so far.
@@ -193,15 +171,7 @@ class BankState:
         Raises:
             SQLAlchemyError: The database refused; the counts are kept for the next try.
         """
-        _write_access(self.engine, self.bank_id, self._access, self._access_lock)
-
-    def _flush_quietly(self) -> None:
-        try:
-            self.flush()
-        except SQLAlchemyError:
-            logger.warning(
-                "access counts could not be written, they are kept for the next try", exc_info=True
-            )
+        self._access.flush()
 
     def close(self) -> None:
         """Write what is buffered and let the database go; the object is not usable afterwards."""
@@ -265,59 +235,15 @@ class BankState:
             return int(connection.execute(query).scalar_one())
 
 
-def _memory_state(row: dict[str, Any] | None) -> MemoryState:
-    if row is None:
-        return MemoryState()
-    return MemoryState(
-        weight=row["weight"],
-        suspicion=row["suspicion"],
-        consolidation=row["consolidation"],
-        retrievals=row["retrievals"],
-        successes=row["successes"],
-        last_access=row["last_access"],
-        deleted=row["deleted"] != 0.0,
-    )
+def _memory_state(row: dict[str, Any] | None, pending: Access | None) -> MemoryState:
+    values = {name: row[name] for name in _STATE_FIELDS} if row else {}
+    state = MemoryState(**{**values, "deleted": bool(row and row["deleted"])})
+    if pending is None:
+        return state
+    return replace(state, retrievals=state.retrievals + pending.retrievals, last_access=pending.last_access)
 
 
-def _write_access(engine: Engine, bank_id: int, access: dict[str, _Access], guard: threading.Lock) -> None:
-    with guard:
-        batch = dict(access)
-        access.clear()
-    if not batch:
-        return
-    rows = [
-        {
-            **DEFAULTS,
-            "bank_id": bank_id,
-            "memory_id": memory_id,
-            "retrievals": entry.retrievals,
-            "last_access": entry.last_access,
-            "changed_version": 0,
-        }
-        for memory_id, entry in sorted(batch.items())
-    ]
-    statement = upsert(engine, memories)
-    counted = {
-        "retrievals": memories.c.retrievals + statement.excluded.retrievals,
-        "last_access": statement.excluded.last_access,
-    }
-    try:
-        with writing(engine).begin() as connection:
-            connection.execute(
-                statement.on_conflict_do_update(index_elements=["bank_id", "memory_id"], set_=counted), rows
-            )
-    except SQLAlchemyError:
-        with guard:
-            for memory_id, entry in batch.items():
-                kept = access.setdefault(memory_id, _Access())
-                kept.retrievals += entry.retrievals
-                kept.last_access = max(kept.last_access, entry.last_access)
-        raise
-
-
-def _close(engine: Engine, bank_id: int, access: dict[str, _Access], guard: threading.Lock) -> None:
-    try:
-        _write_access(engine, bank_id, access, guard)
-    except SQLAlchemyError:
-        logger.warning("access counts of the last seconds could not be written", exc_info=True)
+def _close(engine: Engine, version: VersionReader, access: AccessCounter) -> None:
+    access.flush_quietly()
+    version.close()
     engine.dispose()

@@ -15,6 +15,7 @@ import numpy as np
 
 from shared_core.config import ForgettingConfig
 from shared_core.dynamics import SweepResult, SweepState, forgetting_sweep
+from shared_core.dynamics.geometry import LARGEST_NORM, SMALLEST_NORM
 
 if TYPE_CHECKING:
     from shared_core.bank.chroma import ChromaContent
@@ -48,7 +49,7 @@ class SweepReport:
     memories: int
     """How many took part."""
     skipped: int
-    """Softly deleted memories, and embeddings of norm zero, which no probe can wake."""
+    """Softly deleted memories, and embeddings without a direction (norm zero, or absurd)."""
     lowered: int
     raised: int
     forgotten: int
@@ -85,7 +86,7 @@ def sweep_bank(
         BankLockedError: Another dreamer is at work (not raised for a dry run, which writes nothing).
     """
     started = time.perf_counter()
-    with nullcontext() if dry_run else state.lock("sweep") as lock:
+    with nullcontext() if dry_run else state.lock("sweep", wait=0.0) as lock:
         ids, embeddings = content.embeddings()
         columns = state.columns()
         usable = _usable(embeddings, columns.gather(ids, "deleted"))
@@ -115,7 +116,10 @@ def sweep_bank(
 def _usable(embeddings: FloatArray, deleted: FloatArray) -> BoolArray:
     if not len(embeddings):
         return np.zeros(0, bool)
-    usable: BoolArray = (deleted == 0.0) & (np.einsum("ij,ij->i", embeddings, embeddings) > 0.0)
+    squares = np.einsum("ij,ij->i", embeddings, embeddings, dtype=np.float64)
+    usable: BoolArray = (
+        (deleted == 0.0) & (squares >= 4 * SMALLEST_NORM**2) & (squares <= LARGEST_NORM**2 / 4)
+    )
     return usable
 
 

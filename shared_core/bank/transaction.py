@@ -18,14 +18,11 @@ import numpy as np
 from sqlalchemy import Connection, Engine, insert, select, update
 
 from shared_core.bank.columns import DEFAULTS, FIELDS
-from shared_core.bank.schema import banks, changes, memories, runs, upsert, writing
+from shared_core.bank.schema import among, banks, bulk_insert, changes, memories, runs, upsert, writing
 
 if TYPE_CHECKING:
     from shared_core.bank.lock import BankLock
     from shared_core.types import FloatArray
-
-IN_CHUNK = 500
-"""Ids per IN (...) list, below every database's limit of bound parameters."""
 
 
 def new_run_id() -> str:
@@ -35,12 +32,14 @@ def new_run_id() -> str:
 
 def read_rows(connection: Connection, bank_id: int, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return the stored state row of each id that has one."""
-    query = select(memories).where(memories.c.bank_id == bank_id)
-    found: dict[str, dict[str, Any]] = {}
-    for start in range(0, len(ids), IN_CHUNK):
-        part = query.where(memories.c.memory_id.in_(ids[start : start + IN_CHUNK]))
-        found.update((row.memory_id, dict(row._mapping)) for row in connection.execute(part))
-    return found
+    if not ids:
+        return {}
+    query = select(memories).where(
+        memories.c.bank_id == bank_id, among(connection, memories.c.memory_id, ids)
+    )
+    names = list(memories.c.keys())
+    rows = [dict(zip(names, row, strict=True)) for row in connection.execute(query).all()]
+    return {row["memory_id"]: row for row in rows}
 
 
 @dataclass
@@ -66,34 +65,38 @@ class StateTransaction:
             ids: Distinct memory ids.
             values: For each field of ``FIELDS``, one value per id.
         """
-        stored = self.read(ids)
         after = {name: np.asarray(column, float).tolist() for name, column in values.items()}
-        journal: list[dict[str, Any]] = []
+        self.assign(
+            {i: dict(zip(after, row, strict=True)) for i, *row in zip(ids, *after.values(), strict=True)}
+        )
+
+    def assign(self, wanted: Mapping[str, Mapping[str, float]]) -> None:
+        """``set``, given as the new fields of each memory."""
+        stored = self.read(list(wanted))
+        journal: list[tuple[str, str, float, float]] = []
         rows: list[dict[str, Any]] = []
-        for position, memory_id in enumerate(ids):
+        for memory_id, fields in wanted.items():
             row = stored.get(memory_id) or self._default_row(memory_id)
-            differing = [name for name in after if row[name] != after[name][position]]
-            for name in differing:
-                journal.append(
-                    {
-                        "run_id": self.run_id,
-                        "memory_id": memory_id,
-                        "field": name,
-                        "before": row[name],
-                        "after": after[name][position],
-                    }
-                )
-                row[name] = after[name][position]
+            differing = [
+                (memory_id, name, row[name], new) for name, new in fields.items() if row[name] != new
+            ]
             if differing:
-                rows.append({**row, "changed_version": self.version})
+                journal += differing
+                rows.append({**row, **fields})
         self._write(journal, rows)
 
     def add(self, ids: Sequence[str]) -> None:
-        """Journal that memories came to be; undoing it deletes them softly."""
+        """Journal that memories came to be, with default state; undoing it deletes them softly."""
         stored = self.read(ids)
-        revived = [{**row, "deleted": 0.0, "changed_version": self.version} for row in stored.values()]
-        fresh = {"run_id": self.run_id, "field": "deleted", "before": 1.0, "after": 0.0}
-        self._write([{**fresh, "memory_id": memory_id} for memory_id in ids], revived)
+        journal = [(memory_id, "deleted", 1.0, 0.0) for memory_id in ids]
+        # state of a memory that had the same id and is gone from the collection
+        for memory_id, row in stored.items():
+            journal += [
+                (memory_id, name, row[name], default)
+                for name, default in DEFAULTS.items()
+                if name != "deleted" and row[name] != default
+            ]
+        self._write(journal, [{**row, **DEFAULTS} for row in stored.values()])
 
     def _default_row(self, memory_id: str) -> dict[str, Any]:
         return {
@@ -104,15 +107,21 @@ class StateTransaction:
             "last_access": None,
         }
 
-    def _write(self, journal: list[dict[str, Any]], rows: list[dict[str, Any]]) -> None:
+    def _write(self, journal: list[tuple[str, str, float, float]], rows: list[dict[str, Any]]) -> None:
         if rows:
             statement = upsert(self.connection.engine, memories)
             replaced = {name: statement.excluded[name] for name in (*FIELDS, "changed_version")}
-            self.connection.execute(
-                statement.on_conflict_do_update(index_elements=["bank_id", "memory_id"], set_=replaced), rows
+            columns = {name: [row.get(name) for row in rows] for name in memories.c.keys()}  # noqa: SIM118
+            columns["changed_version"] = [self.version] * len(rows)
+            bulk_insert(
+                self.connection,
+                statement.on_conflict_do_update(index_elements=["bank_id", "memory_id"], set_=replaced),
+                columns,
             )
         if journal:
-            self.connection.execute(insert(changes), journal)
+            names = ("memory_id", "field", "before", "after")
+            columns = dict(zip(names, map(list, zip(*journal, strict=True)), strict=True))
+            bulk_insert(self.connection, insert(changes), {"run_id": [self.run_id] * len(journal), **columns})
         self.changes += len(journal)
 
 

@@ -46,18 +46,19 @@ class CollectionWatch:
             recheck = self._file is None and time.monotonic() - self._checked > RECHECK_SECONDS
             if mark == self._mark and not recheck and not force:
                 return CollectionChange()
+            change = None if recheck or force else self._appended()
+            change = self._compared() if change is None else change
+            # only now: a read that failed must not swallow a change
             self._mark, self._checked = mark, time.monotonic()
-            if not (recheck or force) and (added := self._appended()) is not None:
-                self.ids.update(dict.fromkeys(added))
-                return CollectionChange(added=added)
-            current = dict.fromkeys(self._content.ids())
-            change = CollectionChange(
-                [i for i in current if i not in self.ids], [i for i in self.ids if i not in current]
-            )
-            self.ids = current
             return change
 
-    def _appended(self) -> list[str] | None:
+    def _compared(self) -> CollectionChange:
+        before, self.ids = self.ids, dict.fromkeys(self._content.ids())
+        return CollectionChange(
+            [i for i in self.ids if i not in before], [i for i in before if i not in self.ids]
+        )
+
+    def _appended(self) -> CollectionChange | None:
         """Return the new ids if records were only appended, else None; spares listing a large bank.
 
         Chroma lists in order of insertion: if the last id we know still stands where it stood, none before
@@ -66,7 +67,10 @@ class CollectionWatch:
         if not self.ids:
             return None
         tail = self._content.ids(offset=len(self.ids) - 1)
-        return tail[1:] if tail and tail[0] == next(reversed(self.ids)) else None
+        if not tail or tail[0] != next(reversed(self.ids)):
+            return None
+        self.ids.update(dict.fromkeys(tail[1:]))
+        return CollectionChange(added=tail[1:])
 
     def _fingerprint(self) -> object:
         if self._file is None:

@@ -8,18 +8,19 @@ of weights.
 
 from __future__ import annotations
 
-import logging
 import threading
-from collections.abc import Collection
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from shared_core.errors import DimensionMismatchError
+from shared_core.retrieval.anew import met_the_unknown, read_anew
 from shared_core.retrieval.vectors import ResidentVectors, merge, unit_rows
 
 if TYPE_CHECKING:
     from shared_core.bank import CollectionChange, MemoryBank
+    from shared_core.bank.chroma import ChromaContent
     from shared_core.config import SearchBackend
     from shared_core.types import FloatArray, Where
 
@@ -27,7 +28,7 @@ NORM_TOLERANCE = 1e-4
 STALE_TOLERANCE = 1e-3
 """Distance between two unit vectors from which one is a rewriting of the other, and not its rounding."""
 
-logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class DenseSearch:
@@ -60,18 +61,20 @@ class DenseSearch:
             if self._scanning or not ids:
                 return
             if self._norms_matter:
-                resident = self._load()
-                if self._scanning:
-                    self._resident = resident
+                resident, unit = self._load()
+                if not unit:
+                    self._scanning, self._resident = True, resident
                     return
             if self._may_be_stale:
-                stale = self._rewritten() if rewritten else self._not_indexed(ids)
-                self._beside_index.add(self._content.get_embeddings(stale))
+                if rewritten:
+                    self._beside_index.add(self._rewritten())
+                elif missing := self._not_indexed(ids):
+                    self._beside_index.add(self._read(lambda content: content.get_embeddings(missing)))
 
     def update(self, change: CollectionChange) -> None:
         """Take up what was added to and removed from the collection."""
         with self._lock:
-            added = self._content.get_embeddings(change.added)
+            added = self._read(lambda content: content.get_embeddings(change.added))
             if self._norms_matter and added and not _unit(np.stack(list(added.values()))):
                 self._scanning = True
             if self._resident is not None:
@@ -94,10 +97,9 @@ class DenseSearch:
         try:
             found = self._content.neighbours(query, n, where, where_document)
         except Exception as error:
-            if type(error).__name__ != "InternalError":
+            if not met_the_unknown(error):
                 raise
-            # Chroma's filter knows a record of another process that its index does not: "Error finding id"
-            logger.debug("the index failed, so every embedding is scanned", exc_info=True)
+            # the filter lets through what the index does not know
             return self.scan(query, n, where, where_document)
         if self._norms_matter and not found.unit:
             self._scanning = True
@@ -110,13 +112,19 @@ class DenseSearch:
         allowed = self._allowed(where, where_document, beside.ids)
         return merge(indexed, beside.nearest(query, n, allowed), n)
 
+    def embeddings(self, ids: Sequence[str]) -> dict[str, FloatArray]:
+        """Return the embeddings, each of shape (d,), of those ids that are in the bank."""
+        beside = self._beside_index.take(ids)
+        found = self._read(lambda content: content.get_embeddings([i for i in ids if i not in beside]))
+        return {**found, **beside}
+
     def scan(
         self, query: FloatArray, n: int, where: Where | None, where_document: Where | None
     ) -> tuple[list[str], FloatArray]:
         """``search`` without the index: exact over every embedding of the bank."""
         with self._lock:
             if self._resident is None:
-                self._resident = self._load()
+                self._resident, _ = self._load()
             resident = self._resident
         if len(resident) and resident.dimension != len(query):
             raise DimensionMismatchError(
@@ -127,25 +135,35 @@ class DenseSearch:
 
     # ---- inner
 
-    def _load(self) -> ResidentVectors:
-        ids, matrix = self._content.embeddings()
-        self._scanning = self._scanning or (self._norms_matter and not _unit(matrix))
+    def _read(self, ask: Callable[[ChromaContent], T]) -> T:
+        try:
+            return ask(self._content)
+        except Exception as error:
+            if not met_the_unknown(error):
+                raise
+        with read_anew(self._content) as content:
+            return ask(content)
+
+    def _load(self) -> tuple[ResidentVectors, bool]:
+        ids, matrix = self._read(lambda content: content.embeddings())
         resident = ResidentVectors()
         resident.load(ids, matrix)
-        return resident
+        return resident, _unit(matrix)
 
     def _not_indexed(self, ids: Collection[str]) -> list[str]:
         collection = self._content.collection
-        probe = np.ones((1, self._content.dimension() or 1))
+        probe = np.ones((1, self._content.dimension() or 1), np.float32)
         # of the whole collection: with a filter the query fails on what the index does not know
         found = collection.query(query_embeddings=probe, n_results=self._content.count(), include=[])
         indexed = set(found["ids"][0])
         return [memory_id for memory_id in ids if memory_id not in indexed]
 
-    def _rewritten(self) -> list[str]:
-        ids, matrix = self._content.embeddings()
+    def _rewritten(self) -> dict[str, FloatArray]:
+        """Return the embeddings that the index lacks or holds in an older version."""
+        with read_anew(self._content) as content:
+            ids, matrix = content.embeddings()
         found = self._content.collection.query(
-            query_embeddings=np.ones((1, matrix.shape[1])),
+            query_embeddings=np.ones((1, matrix.shape[1]), np.float32),
             n_results=self._content.count(),
             include=["embeddings"],
         )
@@ -155,7 +173,7 @@ class DenseSearch:
         shown = np.zeros((len(row_of) + 1, matrix.shape[1]), np.float32)
         shown[:-1] = np.asarray((found["embeddings"] or [[]])[0], np.float32).reshape(-1, matrix.shape[1])
         apart = np.linalg.norm(unit_rows(shown[known]) - unit_rows(matrix), axis=1)
-        return [ids[row] for row in np.flatnonzero((apart > STALE_TOLERANCE) | (known < 0))]
+        return {ids[row]: matrix[row] for row in np.flatnonzero((apart > STALE_TOLERANCE) | (known < 0))}
 
     def _allowed(
         self, where: Where | None, where_document: Where | None, among: list[str] | None = None

@@ -7,9 +7,8 @@ here is exact over the index's order, or over every embedding with ``backend="sc
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -18,20 +17,20 @@ import numpy as np
 from shared_core.config import RetrievalConfig
 from shared_core.errors import ConfigError, InvalidMemoryError
 from shared_core.retrieval.dense import DenseSearch
-from shared_core.retrieval.fusion import fuse_weighted, unseen_bound
 from shared_core.retrieval.keywords import KeywordSearch
 from shared_core.retrieval.mmr import mmr
 from shared_core.retrieval.rerank import apply_reranker
-from shared_core.retrieval.topk import Candidates, widening_top_k
+from shared_core.retrieval.topk import Candidates, weighted_scores, widening_top_k
 from shared_core.types import Embedder, FloatArray, Hit, Reranker, Where
 
 if TYPE_CHECKING:
     from shared_core.bank import CollectionWatch, MemoryBank
 
-Search = Callable[[FloatArray, int, "Where | None", "Where | None"], tuple[list[str], FloatArray]]
-
+SEARCH_OPTIONS = {field.name for field in fields(RetrievalConfig)} - {"backend"}
 UNBOUNDED = 2**31 - 1
 """More memories than any collection holds; a depth of search, never a size of memory."""
+MARGIN = 8
+"""How many more than k are asked of the index at first: suppressed memories take up places."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ class BankRetriever:
     ) -> None:
         self.bank = bank
         self.config = config or RetrievalConfig()
-        self.embedder = embedder or bank.embedder
+        self.embedder = bank.embedder if embedder is None else embedder
         self.reranker = reranker
         self.track_access = track_access
         self._dense = DenseSearch(bank, self.config.backend)
@@ -137,7 +136,9 @@ class BankRetriever:
     @cached_property
     def _watch(self) -> CollectionWatch:
         # lists every id, so not before the first search
-        return self.bank.watch()
+        watch = self.bank.watch()
+        self._dense.survey(watch.ids)
+        return watch
 
     def refresh(self, *, force: bool = True) -> None:
         """Take up documents that others added, removed or rewrote.
@@ -147,7 +148,7 @@ class BankRetriever:
         """
         change = self._watch.poll(force=force)
         if force:
-            self._dense.reload()
+            self._dense.survey(self._watch.ids, rewritten=True)
             self._keywords.reload()
         elif change:
             self._dense.update(change)
@@ -160,7 +161,7 @@ class BankRetriever:
             ConfigError: There is no embedder.
         """
         if self.embedder is None:
-            raise ConfigError("no embedder for queries: pass embedder=... to the bank or the retriever")
+            raise ConfigError("no embedder for queries: open the bank, or its vector store, with one")
         return np.asarray(self.embedder.embed_query(query), float)
 
     # ---- inner
@@ -168,10 +169,12 @@ class BankRetriever:
     def _config(self, overrides: dict[str, Any]) -> RetrievalConfig:
         if "backend" in overrides:
             raise ConfigError("backend belongs to the retriever's config, not to one search")
-        try:
-            return replace(self.config, **overrides) if overrides else self.config
-        except TypeError as error:
-            raise ConfigError(f"unknown search option: {error}") from None
+        if unknown := sorted(overrides.keys() - SEARCH_OPTIONS):
+            raise ConfigError(
+                f"unknown search option {', '.join(unknown)}; known: where, where_document, "
+                f"{', '.join(sorted(SEARCH_OPTIONS))}"
+            )
+        return replace(self.config, **overrides) if overrides else self.config
 
     def _similar(self, request: _Query) -> list[Hit]:
         config = request.config
@@ -179,16 +182,16 @@ class BankRetriever:
         k = max(config.k, config.fetch_k) if diverse else config.k
         if self.reranker is not None:
             k = max(k, config.rerank_top)
-        hits = self._best(request, k)
+        hits = self._held(lambda gone: self._candidates(request, k, gone))
         if diverse:
             hits = self._diverse(hits, request)
         return self._reranked(hits, request)[: config.k]
 
-    def _best(self, request: _Query, k: int) -> list[Hit]:
-        """Return the k best by w * cos that the collection still holds."""
+    def _held(self, ranked: Callable[[set[str]], Candidates]) -> list[Hit]:
+        """Return the best memories that the collection still holds; ``ranked(gone)`` leaves some out."""
         gone: set[str] = set()
         while True:
-            found = self._candidates(request, k, gone)
+            found = ranked(gone)
             records = self.bank.content.get(found.keys)
             missing = [key for key in found.keys if key not in records]
             if not missing:
@@ -214,42 +217,39 @@ class BankRetriever:
             weights = columns.effective_weights(keys)
             return weights * np.array([key not in gone for key in keys]) if gone else weights
 
-        def run(search: Search) -> tuple[Candidates, int]:
-            shown = 0
+        search, shown, asked = self._dense.search, 0, 0
 
-            def fetch(n: int) -> tuple[Sequence[str], FloatArray]:
-                nonlocal shown
-                keys, similarity = search(request.vector, n, request.where, request.where_document)
-                shown = len(keys)
-                return keys, similarity
+        def fetch(n: int) -> tuple[Sequence[str], FloatArray]:
+            nonlocal shown, asked
+            keys, similarity = search(request.vector, n, request.where, request.where_document)
+            shown, asked = len(keys), n
+            return keys, similarity
 
-            candidates = widening_top_k(
+        def best() -> Candidates:
+            return widening_top_k(
                 fetch,
                 weights_of,
                 k,
                 total=UNBOUNDED,
+                first=max(2 * k, k + MARGIN),
                 min_weight=config.min_weight,
                 threshold=config.score_threshold,
             )
-            return candidates, shown
 
-        found, shown = run(self._dense.search)
-        if len(found.keys) < k and self._index_left_some(request, shown):
-            found, _ = run(self._dense.scan)
+        found = best()
+        if shown < asked and shown < self._expected(request):
+            # a graph index may stop before it has shown every memory there is
+            search = self._dense.scan
+            found = best()
         return found
 
-    def _index_left_some(self, request: _Query, shown: int) -> bool:
-        """Tell whether a graph index stopped before it had shown every memory there is."""
-        if request.config.score_threshold is not None:
-            return False
+    def _expected(self, request: _Query) -> int:
         if request.where or request.where_document:
-            expected = len(self.bank.content.matching(request.where, request.where_document))
-        else:
-            expected = len(self._watch.ids)
-        return shown < expected
+            return len(self.bank.content.matching(request.where, request.where_document))
+        return len(self._watch.ids)
 
     def _diverse(self, hits: list[Hit], request: _Query) -> list[Hit]:
-        vectors = self.bank.content.get_embeddings([hit.id for hit in hits])
+        vectors = self._dense.embeddings([hit.id for hit in hits])
         hits = [hit for hit in hits if hit.id in vectors]
         if not hits:
             return []
@@ -262,55 +262,38 @@ class BankRetriever:
         return [hits[row] for row in rows]
 
     def _hybrid(self, request: _Query) -> list[Hit]:
-        """Fuse both arms, widening them until no memory unseen by both can enter the answer."""
-        config = request.config
-        k = config.k if self.reranker is None else max(config.k, config.rerank_top)
-        columns = self.bank.state.columns()
-        depth = max(config.fetch_k, k)
-        while True:
-            dense, similarity = self._dense.search(
-                request.vector, depth, request.where, request.where_document
-            )
-            words = self._keywords.search(request.text, depth, request.where, request.where_document)
-            keys = list(dict.fromkeys([*dense, *words]))
-            weight = dict(zip(keys, columns.effective_weights(keys).tolist(), strict=True))
-            fused = fuse_weighted(
-                [dense, words],
-                weight,
-                k=config.rrf_k,
-                weights=config.rrf_weights,
-                min_weight=config.min_weight,
-            )
-            records = self.bank.content.get([key for key, _ in fused[: k + len(keys)]])
-            best = [(key, score) for key, score in fused if key in records][:k]
-            depths = [depth if len(arm) >= depth else math.inf for arm in (dense, words)]
-            bound = unseen_bound(depths, config.rrf_k, config.rrf_weights)
-            if bound == 0.0 or (len(best) == k and best[-1][1] >= bound):
-                break
-            depth *= 2
-        known = dict(zip(dense, similarity.tolist(), strict=True))
-        known.update(self._similarities(request.vector, [key for key, _ in best if key not in known]))
-        threshold = -math.inf if config.score_threshold is None else config.score_threshold
-        hits = [
-            Hit(
-                id=key,
-                text=records[key].text,
-                metadata=records[key].metadata,
-                score=score,
-                similarity=known[key],
-                weight=weight[key],
-            )
-            for key, score in best
-            if score >= threshold and key in known
-        ]
-        return self._reranked(hits, request)[: config.k]
+        """Rank by reciprocal rank fusion * w, over the whole ranking of each arm.
 
-    def _similarities(self, vector: FloatArray, ids: Sequence[str]) -> dict[str, float]:
-        scale = float(np.linalg.norm(vector)) or 1.0
-        return {
-            memory_id: float(found @ vector / ((float(np.linalg.norm(found)) or 1.0) * scale))
-            for memory_id, found in self.bank.content.get_embeddings(ids).items()
-        }
+        A memory that one arm ranks first may stand anywhere in the other, and its place there counts. So
+        every embedding is scanned; every text is in memory already, for the keywords.
+        """
+        config = request.config
+        ids, similarity = self._dense.scan(request.vector, UNBOUNDED, request.where, request.where_document)
+        row_of = {memory_id: row for row, memory_id in enumerate(ids)}
+        worded = [row_of[key] for key in self._keywords.ranking(request.text) if key in row_of]
+        dense_arm, word_arm = config.rrf_weights
+        fused = dense_arm / (config.rrf_k + np.arange(1.0, len(ids) + 1))
+        fused[worded] += word_arm / (config.rrf_k + np.arange(1.0, len(worded) + 1))
+        order = np.argsort(-fused, kind="stable")
+        order = order[fused[order] > 0]
+        columns = self.bank.state.columns()
+        k = config.k if self.reranker is None else max(config.k, config.rerank_top)
+
+        def ranked(gone: set[str]) -> Candidates:
+            def fetch(n: int) -> tuple[Sequence[str], FloatArray]:
+                return [ids[row] for row in order[:n]], fused[order[:n]]
+
+            def weights_of(keys: Sequence[str]) -> FloatArray:
+                weight = columns.effective_weights(keys)
+                if config.score_threshold is not None:
+                    cosine = similarity[order[: len(keys)]]
+                    weight = np.where(weighted_scores(cosine, weight) >= config.score_threshold, weight, 0.0)
+                return weight * np.array([key not in gone for key in keys]) if gone else weight
+
+            found = widening_top_k(fetch, weights_of, k, total=len(order), min_weight=config.min_weight)
+            return replace(found, similarity=similarity[[row_of[key] for key in found.keys]])
+
+        return self._reranked(self._held(ranked), request)[: config.k]
 
     def _reranked(self, hits: list[Hit], request: _Query) -> list[Hit]:
         if self.reranker is None or not hits or not request.text:

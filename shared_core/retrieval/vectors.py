@@ -56,6 +56,12 @@ class ResidentVectors:
         if len(kept) < len(held):
             self._held = [held[row] for row in kept], matrix[kept]
 
+    def take(self, ids: Iterable[str]) -> dict[str, FloatArray]:
+        """Return the unit vectors of those ids that are there."""
+        held, matrix = self._held
+        row_of = {memory_id: row for row, memory_id in enumerate(held)}
+        return {memory_id: matrix[row_of[memory_id]] for memory_id in ids if memory_id in row_of}
+
     def nearest(
         self, query: FloatArray, n: int, allowed: Collection[str] | None = None
     ) -> tuple[list[str], FloatArray]:
@@ -100,4 +106,5 @@ def unit_rows(matrix: FloatArray) -> FloatArray:
     peak = np.abs(matrix).max(axis=1, keepdims=True, initial=0.0)
     unit: FloatArray = np.divide(matrix, peak, out=np.zeros_like(matrix), where=peak > 0)
     norm = np.linalg.norm(unit, axis=1, keepdims=True)
-    return np.divide(unit, norm, out=unit, where=norm > 0)
+    np.divide(unit, norm, out=unit, where=norm > 0)
+    return unit

@@ -1,0 +1,101 @@
+"""Opening a Chroma collection wherever it is, and chromadb's errors as ours."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import chromadb
+import httpx
+from chromadb.api import ClientAPI
+from chromadb.api.models.Collection import Collection
+from chromadb.errors import ChromaError, InvalidArgumentError, NotFoundError
+
+from shared_core.bank.records import Space
+from shared_core.errors import BankNotFoundError, ConfigError, DimensionMismatchError, DreamError
+
+
+def open_collection(
+    location: str | os.PathLike[str] | ClientAPI, name: str, *, create: bool = False, space: Space = "cosine"
+) -> Collection:
+    """Open a collection.
+
+    Args:
+        location: A directory of an embedded Chroma, the URL of a Chroma server, ``:memory:``, or a client.
+        name: The collection's name.
+        create: Create what does not exist.
+        space: Distance space of a collection that is created; an existing one keeps its own.
+
+    Raises:
+        BankNotFoundError: Nothing there, and ``create`` is false; or the server does not answer.
+        ConfigError: The name or space is one that Chroma refuses.
+    """
+    client = _client(location, create) if isinstance(location, (str, os.PathLike)) else location
+    shown = location if isinstance(location, (str, os.PathLike)) else "the given client"
+    with translated(name):
+        try:
+            return client.get_collection(name, embedding_function=None)
+        except NotFoundError:
+            if not create:
+                names = ", ".join(sorted(c.name for c in client.list_collections(limit=20))) or "none"
+                raise BankNotFoundError(
+                    f"no collection {name!r} in {shown}; collections there: {names}"
+                ) from None
+        try:
+            return client.create_collection(
+                name,
+                embedding_function=None,
+                configuration={"hnsw": {"space": space}},  # type: ignore[arg-type]
+            )
+        except (InvalidArgumentError, ValueError, TypeError) as error:
+            raise ConfigError(f"Chroma refuses collection {name!r}, space {space!r}: {error}") from None
+
+
+def _client(location: str | os.PathLike[str], create: bool) -> ClientAPI:
+    text = os.fspath(location)
+    if text == ":memory:":
+        return chromadb.EphemeralClient()
+    if text.startswith(("http://", "https://")):
+        url = urlsplit(text)
+        secure = url.scheme == "https"
+        try:
+            return chromadb.HttpClient(
+                host=url.hostname or "", port=url.port or (443 if secure else 80), ssl=secure
+            )
+        except (ValueError, ChromaError, httpx.HTTPError) as error:
+            raise BankNotFoundError(f"no Chroma server answers at {text}: {error}") from None
+    if not create and not (Path(text) / "chroma.sqlite3").is_file():
+        raise BankNotFoundError(f"{text} is not the directory of a Chroma database (no chroma.sqlite3 in it)")
+    if Path(text).exists() and not Path(text).is_dir():
+        raise BankNotFoundError(f"{text} is a file, and a Chroma database is a directory: name another")
+    try:
+        return chromadb.PersistentClient(path=text)
+    except (ValueError, OSError, ChromaError) as error:
+        raise BankNotFoundError(f"cannot open the Chroma database in {text}: {error}") from None
+
+
+@contextmanager
+def translated(name: str) -> Iterator[None]:
+    """Raise chromadb's errors as ours; what this package does not know passes unchanged."""
+    try:
+        yield
+    except InvalidArgumentError as error:
+        if "dimension" in str(error):
+            raise DimensionMismatchError(
+                f"collection {name!r}: {error}: use the embedder the collection was filled with"
+            ) from None
+        raise ConfigError(f"collection {name!r}: {error}") from None
+    except ValueError as error:
+        if isinstance(error, DreamError):
+            raise
+        # chromadb checks filters itself, before it asks the back end
+        raise ConfigError(f"collection {name!r}: {error}") from None
+    except NotFoundError as error:
+        raise BankNotFoundError(f"collection {name!r} is gone: {error}") from None
+    except httpx.HTTPError as error:
+        raise BankNotFoundError(
+            f"the Chroma server of collection {name!r} does not answer: {error}"
+        ) from None

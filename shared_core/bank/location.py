@@ -1,0 +1,33 @@
+"""Where a bank's state is kept when nobody says so."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shared_core.bank.chroma import ChromaContent
+
+STATE_URL_VARIABLE = "DREAM_STATE_URL"
+
+
+def default_state_url(content: ChromaContent) -> str:
+    """Return DREAM_STATE_URL, else a SQLite file beside the embedded collection.
+
+    Raises:
+        StateError: Neither: the collection is on a server.
+    """
+    if given := os.environ.get(STATE_URL_VARIABLE):
+        return given
+    if content.is_in_memory():
+        return f"sqlite:///{Path(_memory_state_folder().name) / content.key}.sqlite3"
+    return content.default_state_url()
+
+
+@cache
+def _memory_state_folder() -> tempfile.TemporaryDirectory[str]:
+    # in-memory collections are shared within a process, so their state must be; both die with it
+    return tempfile.TemporaryDirectory(prefix="dream-")

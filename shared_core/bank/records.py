@@ -1,0 +1,54 @@
+"""What is read from and written to a collection, and in which portions; knows nothing of chromadb."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shared_core.types import FloatArray, Metadata, Where
+
+BATCH_BYTES = 16_000_000
+"""Of one write; a Chroma server refuses requests above 40 MB."""
+Space = str
+"""Distance space of a collection: ``cosine``, ``l2`` or ``ip``."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One stored record; ``text`` is "" where the collection holds none."""
+
+    id: str
+    text: str
+    metadata: Metadata
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """What the index returned, most similar first.
+
+    ``similarity`` has shape (n,); ``unit`` tells whether the index's order is the order of cosines.
+    """
+
+    ids: list[str]
+    similarity: FloatArray
+    unit: bool
+
+
+def one_operator(where: Where | None) -> dict[str, Any] | None:
+    """Return a filter as Chroma takes it: it refuses several keys side by side."""
+    if not where:
+        return None
+    return dict(where) if len(where) == 1 else {"$and": [{key: value} for key, value in where.items()]}
+
+
+def batches(sizes: Sequence[int], rows: int) -> Iterator[slice]:
+    """Yield slices of at most ``rows`` rows and BATCH_BYTES, at least one row each."""
+    start, total = 0, 0
+    for row, size in enumerate(sizes):
+        if row > start and (row - start == rows or total + size > BATCH_BYTES):
+            yield slice(start, row)
+            start, total = row, 0
+        total += size
+    if sizes:
+        yield slice(start, len(sizes))

@@ -43,6 +43,10 @@ class StateError(DreamError):
     """The state database is unreachable, corrupt, or written by a newer version."""
 
 
+class StaleIndexError(DreamError):
+    """An embedded index does not know what another process wrote; caught and served otherwise."""
+
+
 class UnsupportedStoreError(DreamError, TypeError):
     """A vector store cannot give what an operation needs, for example every embedding."""
 

@@ -16,23 +16,15 @@ import numpy as np
 from chromadb.api import ServerAPI
 from chromadb.api.models.Collection import Collection
 from chromadb.config import System
-from chromadb.errors import InternalError
 
-# who opens a collection finds it here too
-from shared_core.bank.chroma_client import _client as _client  # noqa: PLC0414
-from shared_core.bank.chroma_client import open_collection as open_collection  # noqa: PLC0414
 from shared_core.bank.chroma_client import translated
 from shared_core.bank.records import Neighbours, Record, Space, batches, one_operator
-from shared_core.errors import (
-    ConfigError,
-    StateError,
-)
+from shared_core.errors import ConfigError, StaleIndexError, StateError
 from shared_core.types import FloatArray, Metadata, Where
 
 PAGE = 5_000
 """Rows per read; a metadata read above 32,766 rows fails."""
 IDS_PER_GET = 1_000
-UNKNOWN_TO_INDEX = "Error finding id"
 STATE_FILE = "dream_state.sqlite3"
 UNIT_TOLERANCE = 1e-4
 
@@ -110,8 +102,12 @@ class ChromaContent:
 
     def dimension(self) -> int | None:
         """Return the embeddings' dimension, None for an empty collection."""
+        return self._or_anew(ChromaContent._dimension)
+
+    def _dimension(self) -> int | None:
         with translated(self.name):
-            return self._or_anew(lambda content: _dimension(content.collection))
+            found = self.collection.get(limit=1, include=["embeddings"])["embeddings"]
+        return None if found is None or len(found) == 0 else len(found[0])
 
     def ids(self, offset: int = 0) -> list[str]:
         """Return the ids of the bank, in order of insertion, from ``offset`` on."""
@@ -180,14 +176,23 @@ class ChromaContent:
         finally:
             system.stop()
 
+    def indexed(self, *, embeddings: bool = False) -> tuple[list[str], FloatArray]:
+        """Return the ids that the index knows, of the whole collection, and their embeddings if asked for.
+
+        With a filter Chroma would fail on what its index does not know.
+        """
+        probe = np.ones((1, self.dimension() or 1), np.float32)
+        include: Any = ["embeddings"] if embeddings else []
+        with translated(self.name):
+            found = self.collection.query(query_embeddings=probe, n_results=self.count(), include=include)
+        return list(found["ids"][0]), np.asarray((found["embeddings"] or [[]])[0], np.float32)
+
     def _or_anew(self, ask: Callable[[ChromaContent], T]) -> T:
         try:
             return ask(self)
-        except InternalError as error:
-            if UNKNOWN_TO_INDEX not in str(error):
-                raise
-        with self.anew() as content:
-            return ask(content)
+        except StaleIndexError:
+            with self.anew() as content:
+                return ask(content)
 
     def existing(self, ids: Sequence[str]) -> list[str]:
         """Return which of the ids the collection holds already, inside or outside the filter."""
@@ -325,11 +330,6 @@ class ChromaContent:
                 yield self.collection.get(
                     ids=list(ids[start : start + IDS_PER_GET]), include=include, **filters
                 )
-
-
-def _dimension(collection: Collection) -> int | None:
-    found = collection.get(limit=1, include=["embeddings"])["embeddings"]
-    return None if found is None or len(found) == 0 else len(found[0])
 
 
 def _records(page: Mapping[str, Any]) -> list[Record]:

@@ -15,7 +15,15 @@ from chromadb.api.models.Collection import Collection
 from chromadb.errors import ChromaError, InvalidArgumentError, NotFoundError
 
 from shared_core.bank.records import Space
-from shared_core.errors import BankNotFoundError, ConfigError, DimensionMismatchError, DreamError
+from shared_core.errors import (
+    BankNotFoundError,
+    ConfigError,
+    DimensionMismatchError,
+    DreamError,
+    StaleIndexError,
+)
+
+UNKNOWN_TO_INDEX = "Error finding id"
 
 
 def open_collection(
@@ -95,6 +103,10 @@ def translated(name: str) -> Iterator[None]:
         raise ConfigError(f"collection {name!r}: {error}") from None
     except NotFoundError as error:
         raise BankNotFoundError(f"collection {name!r} is gone: {error}") from None
+    except ChromaError as error:
+        if UNKNOWN_TO_INDEX in str(error):
+            raise StaleIndexError(f"collection {name!r}: {error}") from None
+        raise DreamError(f"Chroma failed on collection {name!r}: {error}") from error
     except httpx.HTTPError as error:
         raise BankNotFoundError(
             f"the Chroma server of collection {name!r} does not answer: {error}"

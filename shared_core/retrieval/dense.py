@@ -9,26 +9,22 @@ of weights.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shared_core.errors import DimensionMismatchError
-from shared_core.retrieval.anew import met_the_unknown, read_anew
+from shared_core.errors import DimensionMismatchError, StaleIndexError
 from shared_core.retrieval.vectors import ResidentVectors, merge, unit_rows
 
 if TYPE_CHECKING:
     from shared_core.bank import CollectionChange, MemoryBank
-    from shared_core.bank.chroma import ChromaContent
     from shared_core.config import SearchBackend
     from shared_core.types import FloatArray, Where
 
 NORM_TOLERANCE = 1e-4
 STALE_TOLERANCE = 1e-3
 """Distance between two unit vectors from which one is a rewriting of the other, and not its rounding."""
-
-T = TypeVar("T")
 
 
 class DenseSearch:
@@ -69,12 +65,12 @@ class DenseSearch:
                 if rewritten:
                     self._beside_index.add(self._rewritten())
                 elif missing := self._not_indexed(ids):
-                    self._beside_index.add(self._read(lambda content: content.get_embeddings(missing)))
+                    self._beside_index.add(self._content.get_embeddings(missing))
 
     def update(self, change: CollectionChange) -> None:
         """Take up what was added to and removed from the collection."""
         with self._lock:
-            added = self._read(lambda content: content.get_embeddings(change.added))
+            added = self._content.get_embeddings(change.added)
             if self._norms_matter and added and not _unit(np.stack(list(added.values()))):
                 self._scanning = True
             if self._resident is not None:
@@ -96,9 +92,7 @@ class DenseSearch:
             return self.scan(query, n, where, where_document)
         try:
             found = self._content.neighbours(query, n, where, where_document)
-        except Exception as error:
-            if not met_the_unknown(error):
-                raise
+        except StaleIndexError:
             # the filter lets through what the index does not know
             return self.scan(query, n, where, where_document)
         if self._norms_matter and not found.unit:
@@ -115,7 +109,7 @@ class DenseSearch:
     def embeddings(self, ids: Sequence[str]) -> dict[str, FloatArray]:
         """Return the embeddings, each of shape (d,), of those ids that are in the bank."""
         beside = self._beside_index.take(ids)
-        found = self._read(lambda content: content.get_embeddings([i for i in ids if i not in beside]))
+        found = self._content.get_embeddings([i for i in ids if i not in beside])
         return {**found, **beside}
 
     def scan(
@@ -135,43 +129,26 @@ class DenseSearch:
 
     # ---- inner
 
-    def _read(self, ask: Callable[[ChromaContent], T]) -> T:
-        try:
-            return ask(self._content)
-        except Exception as error:
-            if not met_the_unknown(error):
-                raise
-        with read_anew(self._content) as content:
-            return ask(content)
-
     def _load(self) -> tuple[ResidentVectors, bool]:
-        ids, matrix = self._read(lambda content: content.embeddings())
+        ids, matrix = self._content.embeddings()
         resident = ResidentVectors()
         resident.load(ids, matrix)
         return resident, _unit(matrix)
 
     def _not_indexed(self, ids: Collection[str]) -> list[str]:
-        collection = self._content.collection
-        probe = np.ones((1, self._content.dimension() or 1), np.float32)
-        # of the whole collection: with a filter the query fails on what the index does not know
-        found = collection.query(query_embeddings=probe, n_results=self._content.count(), include=[])
-        indexed = set(found["ids"][0])
+        indexed = set(self._content.indexed()[0])
         return [memory_id for memory_id in ids if memory_id not in indexed]
 
     def _rewritten(self) -> dict[str, FloatArray]:
         """Return the embeddings that the index lacks or holds in an older version."""
-        with read_anew(self._content) as content:
+        with self._content.anew() as content:
             ids, matrix = content.embeddings()
-        found = self._content.collection.query(
-            query_embeddings=np.ones((1, matrix.shape[1]), np.float32),
-            n_results=self._content.count(),
-            include=["embeddings"],
-        )
-        row_of = {memory_id: row for row, memory_id in enumerate(found["ids"][0])}
+        indexed, held = self._content.indexed(embeddings=True)
+        row_of = {memory_id: row for row, memory_id in enumerate(indexed)}
         known = np.array([row_of.get(memory_id, -1) for memory_id in ids])
         # a last row of zeros stands for what the index lacks
-        shown = np.zeros((len(row_of) + 1, matrix.shape[1]), np.float32)
-        shown[:-1] = np.asarray((found["embeddings"] or [[]])[0], np.float32).reshape(-1, matrix.shape[1])
+        shown = np.zeros((len(indexed) + 1, matrix.shape[1]), np.float32)
+        shown[:-1] = held.reshape(-1, matrix.shape[1])
         apart = np.linalg.norm(unit_rows(shown[known]) - unit_rows(matrix), axis=1)
         return {ids[row]: matrix[row] for row in np.flatnonzero((apart > STALE_TOLERANCE) | (known < 0))}
 

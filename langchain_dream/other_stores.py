@@ -16,9 +16,10 @@ import numpy as np
 from langchain_core.documents import Document
 from langchain_core.vectorstores import VectorStore
 
-from langchain_dream.search import annotated
+from langchain_dream.documents import to_documents
 from shared_core.config import RetrievalConfig
 from shared_core.errors import StateError, UnsupportedStoreError
+from shared_core.types import Hit
 
 if TYPE_CHECKING:
     from shared_core import ConsolidationConfig, MemoryBank, Run
@@ -130,20 +131,18 @@ class StoreSearch:
             rows = mmr(best.score, vectors, config.k, config.lambda_mult).tolist()
         if self._track_access:
             self.state.record_access(best.keys[row] for row in rows)
-        return [
-            Document(
+        hits = [
+            Hit(
                 id=best.keys[row],
-                page_content=found[best.keys[row]].page_content,
-                metadata=annotated(
-                    found[best.keys[row]].metadata,
-                    self._prefix,
-                    float(best.score[row]),
-                    float(best.similarity[row]),
-                    float(best.weight[row]),
-                ),
+                text=found[best.keys[row]].page_content,
+                metadata=found[best.keys[row]].metadata,
+                score=float(best.score[row]),
+                similarity=float(best.similarity[row]),
+                weight=float(best.weight[row]),
             )
             for row in rows
         ]
+        return to_documents(hits, self._prefix)
 
     def _cosines(self, query: FloatArray, documents: Sequence[Document]) -> FloatArray:
         texts = [document.page_content for document in documents]

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from langchain_core.documents import Document
 from langchain_core.vectorstores import VectorStore
 
+from langchain_dream.documents import to_documents
 from shared_core.errors import ConfigError, UnsupportedStoreError
 
 if TYPE_CHECKING:
-    from shared_core import BankRetriever, ConsolidationConfig, Hit, MemoryBank, Run
+    from shared_core import BankRetriever, ConsolidationConfig, MemoryBank, Run
 
 
 class DocumentSearch(Protocol):
@@ -102,7 +103,7 @@ class ChromaSearch:
 
     def search(self, query: str, **options: Any) -> list[Document]:
         """Embed, search, translate."""
-        return self._documents(self._retriever.search(query, **_translated(options)))
+        return to_documents(self._retriever.search(query, **_translated(options)), self._prefix)
 
     async def asearch(self, query: str, **options: Any) -> list[Document]:
         """Embed with the store's own coroutine, then search in a thread."""
@@ -113,29 +114,13 @@ class ChromaSearch:
         hits = await asyncio.to_thread(
             self._retriever.search_by_vector, vector, query=query, **_translated(options)
         )
-        return self._documents(hits)
+        return to_documents(hits, self._prefix)
 
     def feedback(
         self, ids: Sequence[str], scores: Sequence[float], success: float, config: ConsolidationConfig | None
     ) -> Run:
         """Consolidate what was retrieved for a task."""
         return self.bank.feedback(ids, scores, success, config)
-
-    def _documents(self, hits: Sequence[Hit]) -> list[Document]:
-        return [
-            Document(
-                id=hit.id,
-                page_content=hit.text,
-                metadata=annotated(hit.metadata, self._prefix, hit.score, hit.similarity, hit.weight),
-            )
-            for hit in hits
-        ]
-
-
-def annotated(metadata: Any, prefix: str, score: float, similarity: float, weight: float) -> dict[str, Any]:
-    """Return metadata with our numbers under the prefix; the user's own keys win."""
-    ours = {f"{prefix}score": score, f"{prefix}similarity": similarity, f"{prefix}weight": weight}
-    return {**ours, **metadata}
 
 
 def _translated(options: dict[str, Any]) -> dict[str, Any]:

@@ -5,31 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from llama_index.core import Settings
-from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.llms.mock import MockLLM
 
 from shared_core import SentenceTransformerEmbedder
+from tests.llama_embedding import CoreEmbedding
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 BLOCK = re.compile(r"<!-- quickstart: (\w+) -->\n```python\n(.*?)```", re.DOTALL)
 MOST_LINES = 15
-
-
-class CoreEmbedding(BaseEmbedding):
-    core: Any
-
-    def _get_query_embedding(self, query: str) -> list[float]:
-        return list(self.core.embed_query(query))
-
-    async def _aget_query_embedding(self, query: str) -> list[float]:
-        return self._get_query_embedding(query)
-
-    def _get_text_embedding(self, text: str) -> list[float]:
-        return list(self.core.embed_documents([text])[0])
 
 
 @pytest.fixture

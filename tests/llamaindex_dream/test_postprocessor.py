@@ -9,13 +9,13 @@ import chromadb
 import numpy as np
 import pytest
 from llama_index.core import StorageContext, VectorStoreIndex
-from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.llms.mock import MockLLM
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 from llama_index.vector_stores.chroma import ChromaVectorStore
 
 from llamaindex_dream import DreamPostprocessor
 from shared_core import MemoryBank, SentenceTransformerEmbedder
+from tests.llama_embedding import CoreEmbedding
 
 TEXTS = [
     "The archive opens at nine and closes at noon.",
@@ -24,21 +24,6 @@ TEXTS = [
     "The canteen serves soup on Mondays.",
     "Expense claims go to Nadia by the fifth.",
 ]
-
-
-class CoreEmbedding(BaseEmbedding):
-    """MiniLM for LlamaIndex."""
-
-    core: Any
-
-    def _get_query_embedding(self, query: str) -> list[float]:
-        return list(self.core.embed_query(query))
-
-    async def _aget_query_embedding(self, query: str) -> list[float]:
-        return self._get_query_embedding(query)
-
-    def _get_text_embedding(self, text: str) -> list[float]:
-        return list(self.core.embed_documents([text])[0])
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, TextIO
 
 import typer
 from rich.console import Console
@@ -22,13 +22,15 @@ from rich.text import Text
 from shared_core.types import Progress as ProgressCallback
 
 PLAIN_WIDTH = 120
+MARK = "?"
+"""Stands for a character that must not reach a terminal; in every encoding."""
 
 _INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn"}
 
 
 def emit(value: Any) -> None:
-    """Print one JSON object."""
-    typer.echo(json.dumps(value, ensure_ascii=False, sort_keys=False, allow_nan=False))
+    """Print one JSON object; ASCII only, so that no hostile id can act on a terminal."""
+    typer.echo(json.dumps(value, allow_nan=False))
 
 
 def say(line: str | Text = "") -> None:
@@ -44,10 +46,10 @@ def show(headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
 def safe(text: str, limit: int = 100) -> Text:
     """Return one line of hostile text that cannot move a cursor, change a colour or reverse a line."""
     flat = "".join(
-        " " if c.isspace() else "\N{REPLACEMENT CHARACTER}" if unicodedata.category(c) in _INVISIBLE else c
+        " " if c.isspace() else MARK if unicodedata.category(c) in _INVISIBLE else c
         for c in text[: limit + 1]
     )
-    return Text(flat if len(text) <= limit else flat[: limit - 1] + "…")
+    return Text(flat if len(text) <= limit else flat[: limit - 3] + "...")
 
 
 def number(value: Any) -> str:
@@ -67,7 +69,7 @@ def moment(seconds: float) -> str:
 @contextmanager
 def progress_bar() -> Iterator[ProgressCallback | None]:
     """Yield a progress callback that draws on a terminal, or None where standard error is none."""
-    if not sys.stderr.isatty():
+    if not _is_terminal(sys.stderr):
         yield None
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -84,7 +86,12 @@ def progress_bar() -> Iterator[ProgressCallback | None]:
 
 def _console() -> Console:
     # plain text where there is no terminal; rich itself respects NO_COLOR
-    return Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
+    return Console(highlight=False, markup=False, width=None if _is_terminal(sys.stdout) else PLAIN_WIDTH)
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    # a closed standard stream is None
+    return stream is not None and stream.isatty()
 
 
 def _table(headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:

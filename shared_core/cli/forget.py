@@ -56,5 +56,5 @@ def forget(
     if len(report.suspects) > len(shown):
         say(f"and {number(report.lowered - len(shown))} more: --json, or dream status")
     if report.run_id is not None:
-        undo = options.command("undo", report.run_id, location, collection, where)
+        undo = options.command("undo", report.run_id, location, collection, state, where)
         say(f"run {report.run_id}; undo it with: {undo}")

@@ -13,7 +13,7 @@ from shared_core.cli.console import emit, moment, say, show
 def log(
     location: options.Location,
     collection: options.Collection,
-    limit: Annotated[int, typer.Option(min=1, help="How many runs, newest first.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many runs, newest first.")] = 20,
     state: options.State = None,
     where: options.Where = None,
     as_json: options.AsJson = False,

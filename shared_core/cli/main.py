@@ -5,6 +5,7 @@ Exit codes: 0 done, 2 bad input (whatever a user can mend), 1 a fault of ours, 1
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from typing import cast
@@ -13,9 +14,11 @@ import typer
 
 from shared_core import __version__
 from shared_core.cli import demo, forget, log, poison, restore, status, undo
+from shared_core.cli.console import safe
 from shared_core.errors import DreamError
 
 # typer keeps its own copy of click, or imports it, depending on its version
+LONGEST_COMPLAINT = 1_000
 UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__bases__[0])
 
 app = typer.Typer(
@@ -50,28 +53,41 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line; never shows a traceback unless DREAM_DEBUG is set."""
     # model libraries draw bars of their own; ours is enough, and only on a terminal
     os.environ.setdefault("TQDM_DISABLE", "1")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # memories hold every character there is, a terminal's encoding does not
+            stream.reconfigure(errors="replace")
+    code = _run(arguments)
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # whoever read our output has seen enough; python must not complain about that at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)
+
+
+def _run(arguments: list[str] | None) -> int:
     try:
         code = app(args=arguments, prog_name="dream", standalone_mode=False)
     except DreamError as error:
-        code = _complain(str(error), 2)
+        return _complain(str(error), 2)
     except UsageError as error:
-        code = _complain(f"{error.format_message()} (see `dream --help`)", 2)
+        return _complain(f"{error.format_message()} (see `dream --help`)", 2)
+    except RecursionError:
+        return _complain("the input is nested too deeply", 2)
     except (KeyboardInterrupt, typer.Abort):
-        code = _complain("interrupted; a change that was not finished is not applied", 130)
-    except BrokenPipeError:
-        # whoever read our output closed it; python must not complain about that at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
+        return _complain("interrupted; a change that was not finished is not applied", 130)
     except Exception as error:
         if os.environ.get("DREAM_DEBUG"):
             raise
-        code = _complain(
+        return _complain(
             f"a fault of ours: {type(error).__name__}: {error} (set DREAM_DEBUG=1 to see where)", 1
         )
-    sys.exit(code if isinstance(code, int) else 0)
+    return code if isinstance(code, int) else 0
 
 
 def _complain(message: str, code: int) -> int:
-    line = " ".join(message.split())
-    typer.echo(f"dream: {line}", err=True)
+    # what is complained about may hold hostile text
+    typer.echo(f"dream: {safe(' '.join(message.split()), LONGEST_COMPLAINT)}", err=True)
     return code

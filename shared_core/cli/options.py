@@ -70,10 +70,26 @@ def sort_out(item: str, location: str) -> tuple[str, str]:
     return (location, item) if _is_place(item) and not _is_place(location) else (item, location)
 
 
-def command(verb: str, item: str, location: str, collection: str, where: str | None) -> str:
-    """Return a command line that can be copied into a shell."""
+def command(
+    verb: str, item: str, location: str, collection: str, state: str | None, where: str | None
+) -> str:
+    """Return a command line that can be copied into a shell; a password in ``state`` is masked."""
     words = ["dream", verb, item, location, "--collection", collection]
+    if state:
+        words += ["--state", _without_password(state)]
     return shlex.join([*words, "--where", where] if where else words)
+
+
+def shortened(text: str, limit: int = 80) -> str:
+    """Return text that fits into one line of an error."""
+    return text if len(text) <= limit else f"{text[:limit]}..."
+
+
+def _without_password(url: str) -> str:
+    scheme, separator, rest = url.partition("://")
+    user, at, host = rest.rpartition("@")
+    name, colon, _ = user.partition(":")
+    return f"{scheme}{separator}{name}:***{at}{host}" if at and colon else url
 
 
 def _is_place(text: str) -> bool:
@@ -85,8 +101,8 @@ def _filter(text: str | None) -> dict[str, Any] | None:
         return None
     try:
         value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"--where {text!r} is not JSON: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"--where {shortened(text)!r} is not JSON: {error}") from None
     if not isinstance(value, dict) or not value:
-        raise ConfigError(f"--where {text!r} must be a JSON object with at least one key")
+        raise ConfigError(f"--where {shortened(text)!r} must be a JSON object with at least one key")
     return value

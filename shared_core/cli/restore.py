@@ -31,5 +31,5 @@ def restore(
     if not run.changes:
         say(f"{memory_id} had its full weight already")
         return
-    undo = options.command("undo", run.run_id, location, collection, where)
+    undo = options.command("undo", run.run_id, location, collection, state, where)
     say(f"restored {memory_id}; undo it with: {undo}")

@@ -28,5 +28,5 @@ def undo(
     if as_json:
         emit(done.to_dict())
         return
-    redo = options.command("undo", done.run_id, location, collection, where)
+    redo = options.command("undo", done.run_id, location, collection, state, where)
     say(f"undid {run_id}, {done.changes} changes taken back; redo it with: {redo}")

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from shared_core import MemoryBank
+from shared_core.cli import options
 from shared_core.cli.main import main
 from tests.conftest import fill
 
@@ -162,6 +163,10 @@ def test_a_tenant_is_swept_alone(tmp_path: Path, rng: np.random.Generator) -> No
         (["eval", "poison", "--case", "{case}"], "is not an attack case"),
         (["demo", "--keep", "{place}"], "is not an empty directory"),
         (["nonsense"], "No such command"),
+        (["forget", "{place}", "-c", NAME, "--where", "[" * 100_000], "is not JSON"),
+        (["forget", "{place}", "-c", NAME, "--where", '{{"a": ' + "9" * 5_000 + "}}"], "is not JSON"),
+        (["log", "{place}", "-c", NAME, "--limit", "9" * 20], "Invalid value for '--limit'"),
+        (["undo", "\x1b[2Jx", "{place}", "-c", NAME], "no run"),
     ],
 )
 @pytest.mark.parametrize("as_json", [[], ["--json"]], ids=["plain", "json"])
@@ -176,6 +181,7 @@ def test_bad_input_is_one_clear_line_and_exit_2(
     assert expected in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert "Traceback" not in done.stderr
+    assert "\x1b" not in done.stderr
     assert done.stdout == ""
     assert not (tmp_path / "nowhere").exists()
 
@@ -199,8 +205,10 @@ def test_hostile_text_cannot_reach_the_terminal(tmp_path: Path, rng: np.random.G
     assert "\x1b" not in shown
     assert "\u202e" not in shown
     assert "[red]bold[/red]" in shown
-    found = dream_json("status", tmp_path / "chroma", "--collection", NAME)
-    assert found["suspects"][0]["id"] == "\x1b[31mid"
+    raw = dream("status", tmp_path / "chroma", "--collection", NAME, "--json").stdout
+    assert raw.isascii()
+    assert "\x1b" not in raw
+    assert json.loads(raw)["suspects"][0]["id"] == "\x1b[31mid"
 
 
 def test_a_fault_of_ours_is_one_line_too(place: Path) -> None:
@@ -241,3 +249,31 @@ def test_the_installed_command(place: Path) -> None:
     )
     assert wrong.returncode == 2
     assert wrong.stderr.startswith("dream: nowhere is not")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_output_in_any_encoding_and_into_a_closed_pipe(place: Path, encoding: str) -> None:
+    with MemoryBank.open(place, NAME) as bank:
+        bank.add(["caf\u00e9 \u20ac \u202e \U0001f600"], ids=["\u20ac"], embeddings=np.ones((1, 16)))
+        bank.set_weights({"\u20ac": 0.1})
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    command = f"{DREAM} status {place} -c {NAME}"
+    shown = subprocess.run(command.split(), env=environment, capture_output=True, check=False)
+    assert shown.returncode == 0, shown.stderr
+    for shell in (f"{command} | head -1", f"{command} >&-"):
+        done = subprocess.run(["bash", "-c", shell], env=environment, capture_output=True, check=False)
+        assert b"Traceback" not in done.stderr
+        assert b"Exception ignored" not in done.stderr
+
+
+def test_the_printed_undo_names_the_state_database(place: Path, tmp_path: Path) -> None:
+    state = f"sqlite:///{tmp_path / 'elsewhere.sqlite3'}"
+    shown = dream("forget", place, "-c", NAME, "--state", state).stdout.strip().splitlines()[-1]
+    command = shown.partition("undo it with: dream ")[2].split()
+    assert dream(*command).returncode == 0
+
+
+def test_a_password_is_not_printed() -> None:
+    shown = options.command("undo", "r", "p", "c", "postgresql://me:secret@host/db", None)
+    assert "secret" not in shown
+    assert "postgresql://me:***@host/db" in shown

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 class DreamPostprocessor(BaseNodePostprocessor):
     """Re-score nodes by the weight of their memory, and drop forgotten ones.
 
+    With a tenant's bank (one opened with ``where``) nodes outside the tenant are dropped too.
+
     Retrieve more than you need (``similarity_top_k`` of 20 for a ``top_n`` of 4), so that what is forgotten
     does not leave gaps.
 
@@ -33,7 +35,9 @@ class DreamPostprocessor(BaseNodePostprocessor):
         **options: The fields ``top_n`` and ``min_weight``.
     """
 
-    top_n: int | None = Field(default=None, ge=1, description="How many nodes are kept at most; None: all that are not forgotten.")
+    top_n: int | None = Field(
+        default=None, ge=1, description="How many nodes are kept; None: all not forgotten."
+    )
     min_weight: float = Field(default=0.01, ge=0.0, le=1.0, description="Below it a memory is forgotten.")
 
     _bank: MemoryBank = PrivateAttr()
@@ -55,13 +59,13 @@ class DreamPostprocessor(BaseNodePostprocessor):
     def _postprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
-        ids = [found.node.node_id for found in nodes]
-        weights = self._bank.weights(ids)
-        scores = weights * np.maximum(self._similarities(nodes, query_bundle), 0.0)
-        kept = [row for row in range(len(nodes)) if weights[row] > 0 and weights[row] >= self.min_weight]
-        kept.sort(key=lambda row: -scores[row])
-        best = kept if self.top_n is None else kept[: self.top_n]
-        self._bank.state.record_access(ids[row] for row in best)
+        given = self._bank.weights([found.node.node_id for found in nodes])
+        # dropped before they are compared: a tenant's bank has no embedding of what lies outside it
+        kept = np.flatnonzero((given > 0) & (given >= self.min_weight))
+        nodes = [nodes[row] for row in kept]
+        scores = given[kept] * np.maximum(self._similarities(nodes, query_bundle), 0.0)
+        best = np.argsort(-scores, kind="stable")[: self.top_n]
+        self._bank.state.record_access(nodes[row].node.node_id for row in best)
         return [NodeWithScore(node=nodes[row].node, score=float(scores[row])) for row in best]
 
     def _similarities(self, nodes: Sequence[NodeWithScore], query: QueryBundle | None) -> FloatArray:

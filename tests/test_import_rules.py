@@ -21,6 +21,7 @@ ALLOWED = {
     "chromadb": {"shared_core.bank.chroma"},
     "torch": {"shared_core.embedding", "shared_core.retrieval.rerank"},
     "sentence_transformers": {"shared_core.embedding", "shared_core.retrieval.rerank"},
+    "transformers": {"shared_core.embedding"},
     "tantivy": {"shared_core.retrieval.bm25"},
     "sqlalchemy": {"shared_core.bank"},
     "sklearn": {"shared_core.evaluation.metrics"},

@@ -29,7 +29,7 @@ PUBLIC = {
         "packaged_embedder",
     ],
     "langchain_dream": ["DreamRetriever"],
-    "llamaindex_dream": ["DreamPostprocessor"],
+    "llamaindex_dream": ["CoreEmbedding", "DreamPostprocessor"],
 }
 
 

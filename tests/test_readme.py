@@ -3,36 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from llama_index.core import Settings
-from llama_index.core.llms.mock import MockLLM
-
-from shared_core import SentenceTransformerEmbedder
-from tests.llama_embedding import CoreEmbedding
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 BLOCK = re.compile(r"<!-- quickstart: (\w+) -->\n```python\n(.*?)```", re.DOTALL)
 MOST_LINES = 15
 
 
-@pytest.fixture
-def llamaindex_settings(embedder: SentenceTransformerEmbedder) -> Iterator[None]:
-    """What a LlamaIndex user has set up already: an embedder and an LLM."""
-    Settings.embed_model = CoreEmbedding(core=embedder)
-    Settings.llm = MockLLM()
-    yield
-    Settings._embed_model = None
-    Settings._llm = None
-
-
 def test_quickstarts_run_one_after_the_other(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    llamaindex_settings: None,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     blocks = dict(BLOCK.findall(README.read_text(encoding="utf-8")))
@@ -42,7 +25,7 @@ def test_quickstarts_run_one_after_the_other(
         exec(compile(code, f"README.md, {name}", "exec"), {"__name__": "quickstart"})
         printed[name] = capsys.readouterr().out
     assert printed["langchain"].startswith("The archive closes at noon. 1.0\n")
-    assert "of 3 memories would lose weight" in printed["langchain"]
+    assert "of 2 memories lost weight" in printed["langchain"]
     assert "Guests use the blue badge." in printed["langgraph"]
     assert "The archive closes at noon." in printed["llamaindex"]
 

@@ -43,8 +43,16 @@ def show(headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     _console().print(_table(headers, rows))
 
 
-def safe(text: str, limit: int = 100) -> Text:
-    """Return one line of hostile text that cannot move a cursor, change a colour or reverse a line."""
+def safe(text: str, limit: int = 100, *, tail: bool = False) -> Text:
+    """Return one line of hostile text that cannot move a cursor, change a colour or reverse a line.
+
+    Args:
+        text: Anything.
+        limit: Characters shown at most.
+        tail: Show the end of a longer text, not its beginning.
+    """
+    if tail and len(text) > limit:
+        return Text("...").append(safe(text[3 - limit :], limit))
     flat = "".join(
         " " if c.isspace() else MARK if unicodedata.category(c) in _INVISIBLE else c
         for c in text[: limit + 1]
@@ -57,13 +65,13 @@ def number(value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, float):
-        return f"{value:.3f}" if value == 0 or abs(value) >= 0.001 else f"{value:.0e}"
+        return f"{value:.3f}" if value == 0 or abs(value) >= 0.001 else "<0.001"
     return str(value)
 
 
 def moment(seconds: float) -> str:
-    """Return a Unix time as local time."""
-    return datetime.fromtimestamp(seconds, timezone.utc).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    """Return a Unix time as local time, to the minute; ``--json`` has it exactly."""
+    return datetime.fromtimestamp(seconds, timezone.utc).astimezone().strftime("%m-%d %H:%M")
 
 
 @contextmanager
@@ -95,10 +103,19 @@ def _is_terminal(stream: TextIO | None) -> bool:
 
 
 def _table(headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
+    """Lay out a table whose last column gives way on a narrow terminal; ids and numbers stay whole."""
     drawn = Table(box=None, pad_edge=False, header_style="bold", show_header=any(headers))
+    cells = [[cell if isinstance(cell, Text) else Text(number(cell)) for cell in row] for row in rows]
     for position, header in enumerate(headers):
         numeric = bool(rows) and all(isinstance(row[position], (int, float)) for row in rows)
-        drawn.add_column(header, justify="right" if numeric else "left", no_wrap=True)
-    for row in rows:
-        drawn.add_row(*(cell if isinstance(cell, Text) else Text(number(cell)) for cell in row))
+        widest = max((row[position].cell_len for row in cells), default=0)
+        last = position == len(headers) - 1
+        drawn.add_column(
+            header,
+            justify="right" if numeric else "left",
+            no_wrap=True,
+            min_width=None if last else max(widest, len(header)),
+        )
+    for row in cells:
+        drawn.add_row(*row)
     return drawn

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import sys
 import tempfile
 import time
 from contextlib import nullcontext
@@ -26,6 +28,9 @@ from shared_core.errors import ConfigError
 if TYPE_CHECKING:
     from shared_core.bank import MemoryBank
     from shared_core.evaluation import AttackCase
+    from shared_core.types import Hit
+
+    Answers = dict[tuple[str, str], list[Hit]]
 
 COLLECTION = "agent-memory"
 SHOWN_QUERIES = 2
@@ -70,75 +75,79 @@ def _run(folder: Path, config: ForgettingConfig, *, quiet: bool) -> dict[str, An
 
     case = bundled_case()
     embedder = CachedEmbedder(packaged_embedder())
-    names: dict[str, Any] = {"defence": "paper", "embedder": "minilm"}
     with MemoryBank.open(folder, COLLECTION, create=True, embedder=embedder, value_key="value") as bank:
         fill_collection(bank, case)
-        before = retrieve(bank, case)
-        report_on = _silent if quiet else _report_on
-        report_on(bank, case, f"Before: {len(case.memories)} memories, {len(case.poison_ids)} of them poison")
+        before, shown = retrieve(bank, case), _answers(bank, case)
+        if not quiet:
+            _print(
+                f"Before: {len(case.memories)} memories, {len(case.poison_ids)} of them poison", case, shown
+            )
         with progress_bar() as progress:
             report = bank.sweep(config, progress=progress)
         after = retrieve(bank, case)
-        report_on(bank, case, f"After one sweep ({report.seconds:.2f} s)")
-        row = measure_bank(bank, case, before, after, report=report, **names)
+        if not quiet:
+            _print(f"After one sweep ({report.seconds:.2f} s)", case, _answers(bank, case), shown)
+        row = measure_bank(bank, case, before, after, report=report, defence="paper", embedder="minilm")
         undo = bank.undo(report.run_id or "")
         undone = retrieve(bank, case)
-        bank.undo(undo.run_id)
+        redo = bank.undo(undo.run_id)
         redone = retrieve(bank, case)
+        # a kept bank is left as the user's own would be: nothing swept yet
+        bank.undo(redo.run_id)
     return {
         **row.to_dict(),
-        "run_id": report.run_id,
         "undo_restores_retrieval": undone == before,
         "redo_repeats_retrieval": redone == after,
     }
 
 
-def _silent(bank: MemoryBank, case: AttackCase, title: str) -> None:
-    """Print nothing."""
-
-
-def _report_on(bank: MemoryBank, case: AttackCase, title: str) -> None:
+def _answers(bank: MemoryBank, case: AttackCase) -> Answers:
     from shared_core.retrieval import BankRetriever
 
-    say(Text(f"\n{title}", style="bold"))
     retriever = BankRetriever(bank, track_access=False)
-    for kind, queries in (("triggered", case.triggered_queries), ("benign", case.benign_queries)):
-        for query in queries[:SHOWN_QUERIES]:
-            say(Text.assemble((f"{kind}: ", "bold"), safe(query, 90)))
-            rows = [
-                (
-                    Text("  POISON", "red") if hit.id in case.poison_ids else Text("  benign", "green"),
-                    hit.score,
-                    hit.weight,
-                    safe(hit.text, 70),
-                )
-                for hit in retriever.search(query)
-            ]
-            show(["", "score", "weight", "memory"], rows)
+    asked = [("triggered", query) for query in case.triggered_queries[:SHOWN_QUERIES]]
+    asked += [("benign", query) for query in case.benign_queries[:SHOWN_QUERIES]]
+    return {(kind, query): retriever.search(query) for kind, query in asked}
+
+
+def _print(title: str, case: AttackCase, answers: Answers, before: Answers | None = None) -> None:
+    say(Text(f"\n{title}", style="bold"))
+    for (kind, query), hits in answers.items():
+        say(Text.assemble((f"{kind}: ", "bold"), safe(query, 68, tail=kind == "triggered")))
+        show(["", "score", "weight", "memory"], [_line(case, hit) for hit in hits])
+        found = {hit.id for hit in hits} | case.poison_ids
+        lost = [hit for hit in (before or answers)[kind, query] if hit.id not in found]
+        if kind == "benign" and lost:
+            say(Text.assemble(("  LOST: ", "yellow"), safe(lost[0].text, 70)))
+
+
+def _line(case: AttackCase, hit: Hit) -> tuple[Any, ...]:
+    if hit.id in case.poison_ids:
+        # its end shows the trigger, its beginning looks like any other request
+        return Text("  POISON", "red"), hit.score, hit.weight, safe(hit.text, 56, tail=True)
+    return Text("  benign", "green"), hit.score, hit.weight, safe(hit.text, 56)
 
 
 def _what_next(result: dict[str, Any], keep: Path | None) -> None:
-    say(Text("\nMeasured (preset paper; the memory is bundled, the numbers are not)", style="bold"))
+    say(Text("\nMeasured just now, preset paper", style="bold"))
     rows = [
-        ("triggered queries that retrieve poison, before", result["asr_r_undefended"]),
-        ("triggered queries that retrieve poison, after", result["asr_r"]),
-        ("poison forgotten (w < 0.1)", result["poison_forget"]),
-        ("benign memories retained in benign answers", result["benign_retention"]),
-        ("benign memories wrongly weakened (w < 0.5)", result["false_forget"]),
-        ("how well activation separates poison (AUROC, 0.5 is chance)", result["auroc"]),
+        (result["asr_r_undefended"], "of the triggered queries retrieve poison, before"),
+        (result["asr_r"], "of the triggered queries retrieve poison, after"),
+        (result["poison_forget"], "of the poison is forgotten (w < 0.1)"),
+        (result["benign_retention"], "of what benign queries retrieved is still retrieved"),
+        (result["false_forget"], "of the benign memories are wrongly weakened (w < 0.5)"),
+        (result["auroc"], "AUROC of the activation (0.5 is chance, 1 is perfect)"),
     ]
     show(["", ""], rows)
-    restored = (
-        "brought back exactly what was retrieved before"
-        if result["undo_restores_retrieval"]
-        else ("did NOT bring back what was retrieved before")
-    )
+    restored = "brought back exactly" if result["undo_restores_retrieval"] else "did NOT bring back"
     repeated = "repeated it exactly" if result["redo_repeats_retrieval"] else "did NOT repeat it"
-    say(f"Undoing the sweep {restored}; redoing it {repeated}. {result['seconds']} s in all.")
-    place = str(keep) if keep is not None else "PATH"
-    name = COLLECTION if keep is not None else "NAME"
-    say(Text("\nOn your own collection:", style="bold"))
-    say(f"  dream forget {place} --collection {name} --dry-run   what a sweep would do")
-    say(f"  dream forget {place} --collection {name}             do it")
-    say(f"  dream status {place} --collection {name}             weights and suspects")
-    say(f"  dream log    {place} --collection {name}             every change, each can be undone")
+    say(f"Undoing the sweep {restored} what was retrieved before; redoing it {repeated}.")
+    say("Preset paper follows the publication; it weakens benign memories too, see docs/results.md.")
+    say(f"{result['seconds']} s in all.")
+    dream = "dream" if shutil.which("dream") else sys.argv[0]
+    place = f"{keep} --collection {COLLECTION}" if keep is not None else "PATH --collection NAME"
+    say(Text("\nNext, on " + ("the kept collection:" if keep else "your own collection:"), style="bold"))
+    say(f"  {dream} forget {place} --dry-run   # what a sweep would do")
+    say(f"  {dream} forget {place}             # do it")
+    say(f"  {dream} status {place}             # weights and suspects")
+    say(f"  {dream} log    {place}             # every change, each can be undone")

@@ -71,20 +71,28 @@ def _run(arguments: list[str] | None) -> int:
     try:
         code = app(args=arguments, prog_name="dream", standalone_mode=False)
     except DreamError as error:
-        return _complain(str(error), 2)
+        code = _complain(str(error), 2)
     except UsageError as error:
-        return _complain(f"{error.format_message()} (see `dream --help`)", 2)
+        code = _explain(error)
     except RecursionError:
-        return _complain("the input is nested too deeply", 2)
+        code = _complain("the input is nested too deeply", 2)
     except (KeyboardInterrupt, typer.Abort):
-        return _complain("interrupted; a change that was not finished is not applied", 130)
+        code = _complain("interrupted; a change that was not finished is not applied", 130)
     except Exception as error:
         if os.environ.get("DREAM_DEBUG"):
             raise
-        return _complain(
+        code = _complain(
             f"a fault of ours: {type(error).__name__}: {error} (set DREAM_DEBUG=1 to see where)", 1
         )
     return code if isinstance(code, int) else 0
+
+
+def _explain(error: typer.BadParameter) -> int:
+    if type(error).__name__ == "NoArgsIsHelpError":
+        typer.echo(error.format_message(), err=True)
+        return 2
+    asked = error.ctx.command_path if error.ctx is not None else "dream"
+    return _complain(f"{error.format_message()} (see `{asked} --help`)", 2)
 
 
 def _complain(message: str, code: int) -> int:

@@ -102,7 +102,9 @@ def _filter(text: str | None) -> dict[str, Any] | None:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"--where {shortened(text)!r} is not JSON: {error}") from None
+        raise ConfigError(
+            f'--where {shortened(text)!r} is not JSON ({error}): write \'{{"user": "ada"}}\''
+        ) from None
     if not isinstance(value, dict) or not value:
         raise ConfigError(f"--where {shortened(text)!r} must be a JSON object with at least one key")
     return value

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from shared_core import MemoryBank
-from shared_core.cli import options
+from shared_core.cli import console, options
 from shared_core.cli.main import main
 from tests.conftest import fill
 
@@ -277,3 +277,23 @@ def test_a_password_is_not_printed() -> None:
     shown = options.command("undo", "r", "p", "c", "postgresql://me:secret@host/db", None)
     assert "secret" not in shown
     assert "postgresql://me:***@host/db" in shown
+
+
+def test_tables_keep_ids_and_numbers_whole_on_a_narrow_terminal(place: Path) -> None:
+    run = dream_json("forget", place, "-c", NAME)["run_id"]
+    for verb in ("status", "log", "forget"):
+        with mock.patch.object(console, "PLAIN_WIDTH", 80):
+            shown = dream(verb, place, "-c", NAME)
+        assert shown.returncode == 0
+        if verb != "forget":
+            assert run in shown.stdout
+    narrow = dream("log", place, "-c", NAME).stdout.splitlines()
+    assert all(len(line.split()[0]) == len(run) for line in narrow[1:])
+
+
+def test_help_of_a_group_is_help() -> None:
+    done = dream("eval")
+    assert done.returncode == 2
+    assert "Usage: dream eval" in done.stderr
+    assert len(done.stderr.splitlines()) > 3
+    assert "see `dream status --help`" in dream("status").stderr

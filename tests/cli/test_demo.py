@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from shared_core import MemoryBank
@@ -48,6 +49,9 @@ def test_reported_numbers_are_those_of_the_kept_bank(kept: tuple[Path, dict[str,
     folder, result = kept
     case = bundled_case()
     with MemoryBank.open(folder, COLLECTION) as bank:
+        assert np.all(bank.weights(bank.ids()) == 1.0), "the kept bank is not swept"
+        unswept = bank.runs(1)[0]
+        bank.undo(unswept.run_id)
         weight = dict(zip(bank.ids(), bank.weights(bank.ids()), strict=True))
         metadata = [memory.metadata for memory in bank]
     poison = case.poison_ids

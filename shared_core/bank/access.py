@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Engine, select
-from sqlalchemy.exc import SQLAlchemyError
 
-from shared_core.bank.columns import DEFAULTS
+from shared_core.bank.columns import DEFAULTS, can_have_state
 from shared_core.bank.schema import banks, bulk_insert, memories, upsert, writing
+from shared_core.errors import StateError
 
 ACCESS_BUFFER = 256
 """Distinct retrieved memories that are counted in memory before they are written in one go."""
@@ -40,7 +40,7 @@ class AccessCounter:
     """Counts retrievals of one bank; safe for threads."""
 
     def __init__(self, engine: Engine, bank_id: int) -> None:
-        self._engine = writing(engine)
+        self._engine = engine
         self._bank_id = bank_id
         self._counts: dict[str, Access] = {}
         self._guard = threading.Lock()
@@ -51,7 +51,7 @@ class AccessCounter:
         """Count one retrieval of each id; written in the background every few seconds."""
         once = Access(1, time.time())
         with self._guard:
-            for memory_id in ids:
+            for memory_id in filter(can_have_state, ids):
                 self._counts[memory_id] = self._counts.get(memory_id, Access()) + once
             due = len(self._counts) >= ACCESS_BUFFER or time.monotonic() - self._since > ACCESS_SECONDS
             if due:
@@ -69,7 +69,7 @@ class AccessCounter:
         """Write the counts gathered so far.
 
         Raises:
-            SQLAlchemyError: The database refused; the counts are kept for the next try.
+            StateError: The database refused; the counts are kept for the next try.
         """
         with self._one_writer:
             with self._guard:
@@ -89,7 +89,7 @@ class AccessCounter:
         """``flush``; a failure is logged."""
         try:
             self.flush()
-        except SQLAlchemyError:
+        except StateError:
             logger.warning("access counts could not be written, kept for the next try", exc_info=True)
 
     def _write(self, batch: dict[str, Access]) -> None:
@@ -105,7 +105,7 @@ class AccessCounter:
         }
         constant = {**DEFAULTS, "bank_id": self._bank_id, "changed_version": 0}
         columns |= {name: [value] * len(batch) for name, value in constant.items()}
-        with self._engine.begin() as connection:
+        with writing(self._engine) as connection:
             # the bank's row first, as every writer does: PostgreSQL would deadlock on rows in another order
             connection.execute(
                 select(banks.c.version).where(banks.c.bank_id == self._bank_id).with_for_update()

@@ -16,6 +16,7 @@ import numpy as np
 from chromadb.api import ServerAPI
 from chromadb.api.models.Collection import Collection
 from chromadb.config import System
+from sqlalchemy.engine import URL
 
 from shared_core.bank.chroma_client import translated
 from shared_core.bank.records import Neighbours, Record, Space, batches, one_operator
@@ -43,6 +44,10 @@ class ChromaContent:
         if not isinstance(collection, Collection):
             raise ConfigError(
                 f"{type(collection).__name__} is not a chromadb Collection: open it with a synchronous client"
+            )
+        if where is not None and not isinstance(where, Mapping):
+            raise ConfigError(
+                f"where={where!r} is a {type(where).__name__}: give a filter such as {{'user': 'ada'}}"
             )
         self.collection = collection
         self.where = dict(where) if where else None
@@ -78,7 +83,7 @@ class ChromaContent:
         settings = self.collection._client._system.settings
         return settings.chroma_api_impl == "chromadb.api.rust.RustBindingsAPI" and not settings.is_persistent
 
-    def default_state_url(self) -> str:
+    def default_state_url(self) -> URL:
         """Return the URL of a SQLite file beside the embedded collection.
 
         Raises:
@@ -91,7 +96,8 @@ class ChromaContent:
                 "state_url='sqlite:////path/file.sqlite3' (one host) or 'postgresql://...' (several), "
                 "or set DREAM_STATE_URL"
             )
-        return f"sqlite:///{file.with_name(STATE_FILE).resolve()}"
+        # never as text: a folder's name may hold what a URL reads as an option
+        return URL.create("sqlite", database=str(file.with_name(STATE_FILE).resolve()))
 
     # ---- reading
 

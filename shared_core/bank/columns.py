@@ -19,6 +19,11 @@ FIELDS = ("weight", "suspicion", "consolidation", "deleted", "successes")
 DEFAULTS = {"weight": 1.0, "suspicion": 0.0, "consolidation": 1.0, "deleted": 0.0, "successes": 0.0}
 
 
+def can_have_state(memory_id: str) -> bool:
+    """Tell whether a state database can hold an id: PostgreSQL takes no NUL, SQLite's JSON ends at it."""
+    return "\0" not in memory_id
+
+
 @dataclass(frozen=True)
 class Columns:
     """A snapshot of a bank's state at one version.

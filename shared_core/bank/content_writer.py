@@ -20,15 +20,16 @@ from sqlalchemy import insert, select, update
 from shared_core.bank import journal
 from shared_core.bank.journal import ContentChange
 from shared_core.bank.records import Record
-from shared_core.bank.schema import banks, runs, writing
+from shared_core.bank.schema import banks, reading, runs, writing
 from shared_core.bank.transaction import new_run_id
 from shared_core.dynamics.geometry import SMALLEST_NORM
-from shared_core.errors import BankLockedError, JournalError
+from shared_core.errors import BankLockedError, JournalError, MemoryNotFoundError
 
 if TYPE_CHECKING:
     from shared_core.bank.chroma import ChromaContent
     from shared_core.bank.journal import Run
     from shared_core.bank.lock import BankLock
+    from shared_core.bank.revision import Revision
     from shared_core.bank.state import BankState
     from shared_core.types import FloatArray, Metadata, Progress
 
@@ -68,51 +69,57 @@ class ContentWriter:
                     run.report = {"added": stored, "asked": len(ids)}
         return self._state.run(run.run_id)
 
-    def update(self, before: Record, after: Record, embeddings: tuple[FloatArray, FloatArray]) -> Run:
-        """Rewrite one record.
-
-        Args:
-            before: What is stored.
-            after: What shall be stored, same id.
-            embeddings: Of before and after, each of shape (d,).
+    def update(self, memory_id: str, revision: Revision) -> Run:
+        """Rewrite one record, from what it is once nobody else can rewrite it.
 
         Raises:
+            MemoryNotFoundError: The memory is gone.
+            InvalidMemoryError: What it would become cannot be stored.
             BankLockedError: A dreamer is at work.
         """
-        change = ContentChange(
-            before.id, _plain(before), _bytes(embeddings[0]), _plain(after), _bytes(embeddings[1])
-        )
         with self._state.lock("update") as lock:
             self._recover()
+            before = self._content.get([memory_id]).get(memory_id)
+            old = self._content.get_embeddings([memory_id]).get(memory_id)
+            if before is None or old is None:
+                raise MemoryNotFoundError(
+                    f"{memory_id!r} was removed from {self._content.name!r} meanwhile; nothing was changed"
+                )
+            after, new = revision.apply(before, old, self._content.name)
+            change = ContentChange(memory_id, _plain(before), _bytes(old), _plain(after), _bytes(new))
             return self._run("update", [change], lock, target=None)
 
-    def undo(self, run_id: str) -> Run | None:
-        """Undo a run that rewrote texts; None where it rewrote none and the state alone can undo it.
+    def undo(self, run_id: str) -> Run:
+        """Undo a run of texts or of state.
 
         Raises:
-            JournalError: Unknown run, not applied, or its text was changed again since, by us or another.
+            JournalError: Unknown run, not applied, changed again since by us or another, or its memories
+                have left the tenant.
             BankLockedError: A dreamer is at work.
         """
-        run = self._state.run(run_id)
-        with self._state.engine.connect() as connection:
-            written = journal.read_contents(connection, run_id)
-        if not written:
-            return None
-        journal.require_applied(run)
+        journal.require_applied(self._state.run(run_id))
         with self._state.lock("undo") as lock:
             self._recover()
-            journal.require_applied(self._state.run(run_id))
+            run = self._state.run(run_id)
+            journal.require_applied(run)
+            self._require_tenant(run_id)
+            with reading(self._state.engine) as connection:
+                written = journal.read_contents(connection, run_id)
+                if written:
+                    journal.require_last(connection, run)
+            if not written:
+                return self._state.undo(run_id, lock)
             for change in written:
                 if not self._holds(change):
                     raise JournalError(
-                        f"the text of {change.memory_id!r} was changed again after run {run_id}: "
-                        "undo the later change first"
+                        f"the text of {change.memory_id!r} was changed again after run {run_id}, and not "
+                        "through this bank: undoing would overwrite that"
                     )
-            return self._run("undo", _reversed(written), lock, target=run_id)
+            return self._run("undo", _reversed(written), lock, target=run)
 
     def recover(self) -> list[str]:
         """Roll back what a dead process left half written; returns the run ids. Live runs are left alone."""
-        with self._state.engine.connect() as connection:
+        with reading(self._state.engine) as connection:
             if not journal.pending_runs(connection, self._state.bank_id, self._state.scope):
                 return []
         try:
@@ -124,18 +131,32 @@ class ContentWriter:
 
     # ---- inner
 
-    def _run(self, kind: str, written: list[ContentChange], lock: BankLock, target: str | None) -> Run:
+    def _require_tenant(self, run_id: str) -> None:
+        """Refuse to touch a memory that another tenant owns by now."""
+        if self._content.where is None:
+            return
+        with reading(self._state.engine) as connection:
+            touched = journal.touched_ids(connection, run_id)
+        left = set(touched).difference(self._content.matching(None, None, touched))
+        if left:
+            raise JournalError(
+                f"{len(left)} memories have left this tenant since run {run_id}, such as {min(left)!r}: "
+                "only the bank without a filter can undo it"
+            )
+
+    def _run(self, kind: str, written: list[ContentChange], lock: BankLock, target: Run | None) -> Run:
         run_id = new_run_id()
-        with writing(self._state.engine).begin() as connection:
+        with writing(self._state.engine) as connection:
             lock.fence(connection)
             connection.execute(
                 insert(runs).values(
                     run_id=run_id,
                     bank_id=self._state.bank_id,
-                    scope=self._state.scope,
+                    # an undo belongs to whom its target belongs to
+                    scope=self._state.scope if target is None else target.scope,
                     kind=kind,
                     status="pending",
-                    target=target,
+                    target=None if target is None else target.run_id,
                     created_at=time.time(),
                     version=0,
                     changes=len(written),
@@ -172,9 +193,9 @@ class ContentWriter:
         # Chroma normalises in cosine space, so only directions can be compared
         return len(wrote) == len(stored) and np.allclose(_direction(wrote), _direction(stored), atol=1e-5)
 
-    def _finish(self, run_id: str, status: str, lock: BankLock | None, target: str | None) -> None:
+    def _finish(self, run_id: str, status: str, lock: BankLock | None, target: Run | None) -> None:
         bank = banks.c.bank_id == self._state.bank_id
-        with writing(self._state.engine).begin() as connection:
+        with writing(self._state.engine) as connection:
             connection.execute(update(banks).where(bank).values(version=banks.c.version + 1))
             version = connection.execute(select(banks.c.version).where(bank)).scalar_one()
             if lock is not None:
@@ -183,11 +204,10 @@ class ContentWriter:
                 update(runs).where(runs.c.run_id == run_id).values(status=status, version=version)
             )
             if target is not None:
-                undone = journal.get_run(connection, self._state.bank_id, self._state.scope, target)
-                journal.mark_undone(connection, undone)
+                journal.mark_undone(connection, target)
 
     def _recover(self, only: str | None = None) -> list[str]:
-        with self._state.engine.connect() as connection:
+        with reading(self._state.engine) as connection:
             pending = journal.pending_runs(connection, self._state.bank_id, self._state.scope)
             pending = [run for run in pending if only in (None, run.run_id)]
             contents = {run.run_id: journal.read_contents(connection, run.run_id) for run in pending}

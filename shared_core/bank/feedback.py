@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from shared_core.bank.intake import as_list
 from shared_core.config import ConsolidationConfig
 from shared_core.dynamics import attribute, consolidate
 from shared_core.errors import ConfigError
@@ -33,14 +34,19 @@ def give_feedback(
         config: Momentum and temperature.
 
     Raises:
-        ConfigError: success outside [0, 1], an id twice, or not one score per id.
+        ConfigError: success outside [0, 1], an id twice, not one score per id, or a score that is no number.
     """
     options = config or ConsolidationConfig()
     if not isinstance(success, (int, float, np.number)) or not 0.0 <= success <= 1.0:
         raise ConfigError(f"success={success!r} is outside [0, 1]")
+    scores = as_list("scores", scores)
     if len(scores) != len(ids) or len(set(ids)) != len(ids):
         raise ConfigError(f"{len(scores)} scores for {len(ids)} ids: give one score per id, each id once")
-    utility = attribute(np.asarray(scores, float), float(success), options.temperature)
+    try:
+        given = np.asarray(scores, float)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ConfigError(f"scores are not numbers: {error}") from None
+    utility = attribute(given, float(success), options.temperature)
     with state.transaction("feedback") as run:
         stored = run.read(ids)
         old = np.array([stored[i]["consolidation"] if i in stored else 1.0 for i in ids])

@@ -11,10 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from shared_core.dynamics.geometry import LARGEST_NORM, SMALLEST_NORM
 from shared_core.errors import ConfigError, DimensionMismatchError, InvalidMemoryError
-from shared_core.types import FloatArray, Metadata, Where
+from shared_core.types import BoolArray, FloatArray, Metadata, Where
 
 _RESERVED = ("chroma:", "$", "#")
+SMALLEST_USABLE, LARGEST_USABLE = 2 * SMALLEST_NORM, LARGEST_NORM / 2
+"""Norms that stay inside what a sweep takes, whatever single precision rounds."""
 _SMALLEST_INT, _LARGEST_INT = -(2**63), 2**63 - 1
 
 
@@ -58,6 +61,7 @@ def check_metadata(metadata: Metadata) -> None:
     Raises:
         InvalidMemoryError: A key or value Chroma cannot hold; NaN and infinities among them.
     """
+    _check_mapping(metadata)
     for key, value in metadata.items():
         if not isinstance(key, str) or not key or key.startswith(_RESERVED):
             raise InvalidMemoryError(
@@ -92,7 +96,7 @@ def as_matrix(embeddings: Any) -> FloatArray:
     try:
         with np.errstate(over="ignore"):  # becomes infinity, which is refused
             return np.asarray(embeddings, np.float32)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise InvalidMemoryError(f"embeddings are not a matrix of numbers: {error}") from None
 
 
@@ -117,18 +121,34 @@ def check_embeddings(matrix: FloatArray, rows: int, dimension: int | None, colle
         collection: Its name, for the message.
 
     Raises:
-        InvalidMemoryError: Not a matrix of that many rows, or NaN or infinity in it.
+        InvalidMemoryError: Not a matrix of that many rows, NaN or infinity in it, or a norm beyond any
+            embedder's (zero vectors pass: sweeps skip them).
         DimensionMismatchError: d is not the collection's.
     """
     if matrix.ndim != 2 or len(matrix) != rows or not matrix.shape[1]:
         raise InvalidMemoryError(f"embeddings of shape {matrix.shape} do not fit {rows} texts")
     if not np.all(np.isfinite(matrix)):
         raise InvalidMemoryError("embeddings hold NaN or infinity")
+    # Chroma would normalise it to NaN without a word
+    absurd = np.flatnonzero(matrix.any(axis=1) & ~has_direction(matrix))
+    if len(absurd):
+        norm = float(np.linalg.norm(matrix[absurd[0]].astype(float)))
+        raise InvalidMemoryError(
+            f"the embedding in row {absurd[0]} has norm {norm:g}, expected one from {SMALLEST_USABLE:g} to "
+            f"{LARGEST_USABLE:g}: embed it again"
+        )
     if dimension is not None and dimension != matrix.shape[1]:
         raise DimensionMismatchError(
             f"embeddings of dimension {matrix.shape[1]} do not fit collection {collection!r} of dimension "
             f"{dimension}: use the embedder it was filled with"
         )
+
+
+def has_direction(embeddings: FloatArray) -> BoolArray:
+    """Tell which rows of a matrix (N, d) a sweep can use, shape (N,): norm neither zero nor absurd."""
+    squares = np.einsum("ij,ij->i", embeddings, embeddings, dtype=np.float64)
+    usable: BoolArray = (squares >= SMALLEST_USABLE**2) & (squares <= LARGEST_USABLE**2)
+    return usable
 
 
 def with_values(
@@ -141,8 +161,8 @@ def with_values(
         InvalidMemoryError: Not one value per memory, or metadata that is no mapping.
     """
     for row in metadatas:
-        if not (row is None or isinstance(row, Mapping)):
-            raise InvalidMemoryError(f"metadata {row!r} is a {type(row).__name__}: give a mapping or None")
+        if row is not None:
+            _check_mapping(row)
     rows = [dict(row or {}) for row in metadatas]
     if values is None:
         return list(rows)
@@ -158,8 +178,9 @@ def in_scope(metadata: Metadata, where: Where | None) -> Metadata:
 
     Raises:
         ConfigError: The filter is more than plain equalities, so nothing can be written through it.
-        InvalidMemoryError: The metadata contradicts the filter.
+        InvalidMemoryError: The metadata contradicts the filter, or is no mapping.
     """
+    _check_mapping(metadata)
     if not where:
         return metadata
     plain = {key: value for key, value in where.items() if isinstance(value, (str, int, float, bool))}
@@ -169,6 +190,13 @@ def in_scope(metadata: Metadata, where: Where | None) -> Metadata:
         if metadata.get(key, value) != value:
             raise InvalidMemoryError(f"metadata {key}={metadata[key]!r} lies outside this bank ({where!r})")
     return {**metadata, **plain}
+
+
+def _check_mapping(metadata: object) -> None:
+    if not isinstance(metadata, Mapping):
+        raise InvalidMemoryError(
+            f"metadata {metadata!r} is a {type(metadata).__name__}: give a mapping or None"
+        )
 
 
 def _check_encodable(what: str, text: str) -> None:

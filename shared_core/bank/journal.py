@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Row, Select, and_, insert, select, update
+from sqlalchemy import Connection, Row, Select, Table, and_, insert, or_, select, update
 
 from shared_core.bank.columns import DEFAULTS
-from shared_core.bank.schema import among, changes, contents, runs
-from shared_core.errors import JournalError
+from shared_core.bank.schema import changes, contents, runs
+from shared_core.errors import JournalError, StateError
 
 if TYPE_CHECKING:
     from shared_core.bank.transaction import StateTransaction
 
 SHOWN_RUNS = 3
+_TOUCHED = {changes: ("memory_id", "field"), contents: ("memory_id",)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,12 +89,16 @@ def revert(transaction: StateTransaction, connection: Connection, run: Run) -> N
         JournalError: The run is not applied, or a later run changed the same values again.
     """
     require_applied(run)
+    require_last(connection, run)
     before: dict[str, dict[str, float]] = defaultdict(dict)
     rows = connection.execute(select(changes).where(changes.c.run_id == run.run_id)).all()
     stored = transaction.read(sorted({row.memory_id for row in rows}))
     changed = {row.memory_id for row in rows if stored.get(row.memory_id, DEFAULTS)[row.field] != row.after}
     if changed:
-        raise JournalError(_conflict(connection, run, sorted(changed)))
+        raise JournalError(
+            f"run {run.run_id} ({run.kind}) cannot be undone: the state of {len(changed)} memories, such as "
+            f"{min(changed)!r}, is not what the journal says"
+        )
     for row in rows:
         before[row.memory_id][row.field] = row.before
     transaction.assign(before)
@@ -123,6 +129,44 @@ def require_applied(run: Run) -> None:
         )
 
 
+def require_last(connection: Connection, run: Run) -> None:
+    """Refuse to undo what later runs built upon, even where the values are the same again by now.
+
+    What was undone does not count, nor does the undo that cancelled it: both together changed nothing. That
+    holds only where both came after ``run``.
+
+    Raises:
+        JournalError: An applied later run changed the same field or text of the same memory.
+    """
+    cancelled = runs.alias()
+    of_no_effect = select(cancelled.c.run_id).where(
+        cancelled.c.run_id == runs.c.target, cancelled.c.status == "undone", cancelled.c.version > run.version
+    )
+    later = connection.execute(
+        select(runs.c.run_id, runs.c.kind)
+        .where(
+            runs.c.bank_id == select(runs.c.bank_id).where(runs.c.run_id == run.run_id).scalar_subquery(),
+            runs.c.version > run.version,
+            runs.c.status == "applied",
+            ~of_no_effect.exists(),
+            or_(*(_touches(table, run, keys) for table, keys in _TOUCHED.items())),
+        )
+        .order_by(runs.c.version.desc())
+    ).all()
+    if later:
+        named = ", ".join(f"{row.run_id} ({row.kind})" for row in later[:SHOWN_RUNS])
+        more = f" and {len(later) - SHOWN_RUNS} more" if len(later) > SHOWN_RUNS else ""
+        raise JournalError(
+            f"run {run.run_id} ({run.kind}) was built upon: undo first, newest first: {named}{more}"
+        )
+
+
+def touched_ids(connection: Connection, run_id: str) -> list[str]:
+    """Return the memories that a run changed, texts and state alike."""
+    queries = (select(table.c.memory_id).where(table.c.run_id == run_id) for table in _TOUCHED)
+    return sorted({memory_id for query in queries for memory_id in connection.execute(query).scalars()})
+
+
 def write_contents(connection: Connection, run_id: str, written: list[ContentChange]) -> None:
     """Journal texts before they are written to the collection."""
     rows = [
@@ -145,9 +189,9 @@ def read_contents(connection: Connection, run_id: str) -> list[ContentChange]:
     return [
         ContentChange(
             row.memory_id,
-            None if row.before is None else json.loads(row.before),
+            None if row.before is None else _decoded(row.before),
             row.before_embedding,
-            None if row.after is None else json.loads(row.after),
+            None if row.after is None else _decoded(row.after),
             row.after_embedding,
         )
         for row in connection.execute(select(contents).where(contents.c.run_id == run_id))
@@ -173,24 +217,18 @@ def _runs(bank_id: int, scope: str) -> Select[Any]:
 
 def _run(row: Row[Any]) -> Run:
     values = {key: value for key, value in row._mapping.items() if key != "bank_id"}
-    return Run(**{**values, "config": json.loads(row.config), "report": json.loads(row.report)})
+    return Run(**{**values, "config": _decoded(row.config), "report": _decoded(row.report)})
 
 
-def _conflict(connection: Connection, run: Run, memory_ids: list[str]) -> str:
-    mine = select(changes.c.memory_id, changes.c.field).where(changes.c.run_id == run.run_id).subquery()
-    later = connection.execute(
-        select(runs.c.run_id, runs.c.kind, runs.c.version)
-        .join(changes, changes.c.run_id == runs.c.run_id)
-        .join(mine, and_(mine.c.memory_id == changes.c.memory_id, mine.c.field == changes.c.field))
-        .where(
-            runs.c.bank_id == select(runs.c.bank_id).where(runs.c.run_id == run.run_id).scalar_subquery(),
-            runs.c.version > run.version,
-            runs.c.status == "applied",
-            among(connection, changes.c.memory_id, memory_ids),
-        )
-        .distinct()
-        .order_by(runs.c.version.desc())
-    ).all()
-    named = ", ".join(f"{row.run_id} ({row.kind})" for row in later[:SHOWN_RUNS])
-    more = f" and {len(later) - SHOWN_RUNS} more" if len(later) > SHOWN_RUNS else ""
-    return f"run {run.run_id} ({run.kind}) was built upon: undo first, newest first: {named}{more}"
+def _decoded(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, TypeError) as error:
+        raise StateError(f"the journal was altered: it holds what is no JSON ({error})") from None
+
+
+def _touches(table: Table, run: Run, keys: Sequence[str]) -> Any:
+    theirs, mine = table.alias(), table.alias()
+    # theirs first: many later runs are small, and SQLite without statistics keeps to the order given
+    same = select(theirs.c.run_id).join(mine, and_(*(theirs.c[key] == mine.c[key] for key in keys)))
+    return same.where(theirs.c.run_id == runs.c.run_id, mine.c.run_id == run.run_id).exists()

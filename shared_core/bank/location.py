@@ -8,13 +8,15 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sqlalchemy.engine import URL
+
 if TYPE_CHECKING:
     from shared_core.bank.chroma import ChromaContent
 
 STATE_URL_VARIABLE = "DREAM_STATE_URL"
 
 
-def default_state_url(content: ChromaContent) -> str:
+def default_state_url(content: ChromaContent) -> str | URL:
     """Return DREAM_STATE_URL, else a SQLite file beside the embedded collection.
 
     Raises:
@@ -23,7 +25,8 @@ def default_state_url(content: ChromaContent) -> str:
     if given := os.environ.get(STATE_URL_VARIABLE):
         return given
     if content.is_in_memory():
-        return f"sqlite:///{Path(_memory_state_folder().name) / content.key}.sqlite3"
+        file = Path(_memory_state_folder().name) / f"{content.key}.sqlite3"
+        return URL.create("sqlite", database=str(file))
     return content.default_state_url()
 
 

@@ -17,12 +17,12 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakValueDictionary
 
 from sqlalchemy import Connection, Engine, Row, delete, insert, select, update
-from sqlalchemy.exc import SQLAlchemyError
 
 from shared_core.bank.schema import banks, locks, writing
-from shared_core.errors import BankLockedError
+from shared_core.errors import BankLockedError, StateError
 
 STALE_SECONDS = 60.0
 HEARTBEAT_SECONDS = 10.0
@@ -30,6 +30,8 @@ WAIT_SECONDS = 2.0
 """How long a short write waits for another one; a sweep takes longer and is reported instead."""
 _POLL_SECONDS = 0.02
 _PROCESS = uuid.uuid4().hex[:16]
+_adding: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
+_adding_guard = threading.Lock()
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +40,7 @@ class BankLock:
     """A held lock; ``fence`` proves inside a transaction that it is still ours."""
 
     def __init__(self, engine: Engine, bank_id: int, scope: str, purpose: str) -> None:
-        self._engine = writing(engine)
+        self._engine = engine
         self._bank_id = bank_id
         self._scope = scope
         self._purpose = purpose
@@ -52,7 +54,7 @@ class BankLock:
             BankLockedError: A live owner holds this bank, or a tenant that may overlap with this one.
         """
         now = time.time()
-        with self._engine.begin() as connection:
+        with writing(self._engine) as connection:
             # serialises acquisitions on PostgreSQL; SQLite's write lock has done so already
             connection.execute(
                 select(banks.c.bank_id).where(banks.c.bank_id == self._bank_id).with_for_update()
@@ -91,7 +93,7 @@ class BankLock:
     def release(self) -> None:
         """Give the lock back; releasing a lock that was taken over changes nothing."""
         self._stop.set()
-        with self._engine.begin() as connection:
+        with writing(self._engine) as connection:
             connection.execute(delete(locks).where(locks.c.token == self._token))
 
     def _take_over(self, connection: Connection, row: Row[Any], now: float) -> None:
@@ -111,9 +113,9 @@ class BankLock:
     def _beat(self) -> None:
         while not self._stop.wait(HEARTBEAT_SECONDS):
             try:
-                with self._engine.begin() as connection:
+                with writing(self._engine) as connection:
                     connection.execute(self._renewal())
-            except SQLAlchemyError:
+            except StateError:
                 # the fence decides at commit; a missed beat alone is not a failure
                 logger.warning("heartbeat of the bank's lock failed", exc_info=True)
 
@@ -141,6 +143,12 @@ def bank_lock(
         yield lock
     finally:
         lock.release()
+
+
+def adding_lock(collection: str) -> threading.Lock:
+    """Return the lock under which this process adds to a collection, however many banks are open on it."""
+    with _adding_guard:
+        return _adding.setdefault(collection, threading.Lock())
 
 
 def may_overlap(one: str, other: str) -> bool:

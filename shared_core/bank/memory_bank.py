@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from shared_core.bank import intake
 from shared_core.bank.chroma import ChromaContent
@@ -20,7 +21,9 @@ from shared_core.bank.chroma_client import open_collection
 from shared_core.bank.content_writer import ContentWriter
 from shared_core.bank.feedback import give_feedback
 from shared_core.bank.location import default_state_url
+from shared_core.bank.lock import adding_lock
 from shared_core.bank.records import Record
+from shared_core.bank.revision import Revision
 from shared_core.bank.state import BankState
 from shared_core.bank.status import BankStatus, bank_status
 from shared_core.bank.sweeping import SweepReport, sweep_bank
@@ -63,7 +66,7 @@ class MemoryBank:
         self.state = state
         self.embedder = embedder
         self.value_key = value_key
-        self._adding = threading.Lock()
+        self._adding = adding_lock(content.key)
         self._writer = ContentWriter(content, state)
         self._writer.recover()
 
@@ -163,8 +166,16 @@ class MemoryBank:
             yield from self._memories(records)
 
     def weights(self, ids: Sequence[Id]) -> FloatArray:
-        """Return the weight of each id as retrieval sees it, shape (len(ids),): 0 if softly deleted."""
-        return self.state.weights(intake.as_list("ids", ids))
+        """Return the weight of each id as retrieval sees it, shape (len(ids),): 0 if softly deleted.
+
+        In a tenant's bank also 0 for every id outside the tenant: nothing is told about others' memories.
+        """
+        ids = intake.as_list("ids", ids)
+        weights = self.state.weights(ids)
+        if self.content.where:
+            inside = set(self.content.matching(None, None, list(dict.fromkeys(ids))))
+            weights = np.where([memory_id in inside for memory_id in ids], weights, 0.0)
+        return weights
 
     def status(self) -> BankStatus:
         """Return counts, the distribution of weights, suspects and the last runs."""
@@ -245,21 +256,15 @@ class MemoryBank:
             BankLockedError: A dreamer is at work.
         """
         record = self._require([memory_id])[memory_id]
-        old = self.content.get_embeddings([memory_id])[memory_id]
-        after = Record(
-            memory_id,
-            record.text if text is None else text,
-            record.metadata if metadata is None else intake.in_scope(metadata, self.content.where),
-        )
         if text is not None:
             intake.check_text(memory_id, text)
-        intake.check_metadata(after.metadata)
-        new = old
-        if embedding is not None or after.text != record.text:
-            matrix = self._embed([after.text]) if embedding is None else intake.as_matrix([embedding])
-            intake.check_embeddings(matrix, 1, len(old), self.content.name)
-            new = matrix[0]
-        return self._writer.update(record, after, (old, new))
+        if metadata is not None:
+            metadata = intake.in_scope(metadata, self.content.where)
+        matrix = None if embedding is None else intake.as_matrix([embedding])
+        if matrix is None and text not in (None, record.text):
+            matrix = self._embed([str(text)])
+        revision = Revision(text=text, metadata=metadata, embedding=matrix, embed=self._embed)
+        return self._writer.update(memory_id, revision)
 
     def delete(self, ids: Sequence[Id]) -> Run:
         """Delete memories softly: they stay in the collection and are not retrieved until restored.
@@ -313,15 +318,9 @@ class MemoryBank:
             self.content, self.state, config or ForgettingConfig(), dry_run=dry_run, progress=progress
         )
 
-    async def asweep(
-        self,
-        config: ForgettingConfig | None = None,
-        *,
-        dry_run: bool = False,
-        progress: Progress | None = None,
-    ) -> SweepReport:
-        """``sweep`` in a thread, without blocking the event loop."""
-        return await asyncio.to_thread(self.sweep, config, dry_run=dry_run, progress=progress)
+    async def asweep(self, config: ForgettingConfig | None = None, **options: Any) -> SweepReport:
+        """``sweep`` in a thread, without blocking the event loop; options as for ``sweep``."""
+        return await asyncio.to_thread(self.sweep, config, **options)
 
     def feedback(
         self,
@@ -356,10 +355,12 @@ class MemoryBank:
         """Undo a run of any kind; undoing the undo is a redo.
 
         Raises:
-            JournalError: Unknown run, not applied, or built upon by later runs.
+            JournalError: Unknown run, not applied, built upon by later runs, or memories left the tenant.
             BankLockedError: A dreamer is at work.
         """
-        return self._writer.undo(run_id) or self.state.undo(run_id)
+        if not isinstance(run_id, str):
+            raise ConfigError(f"undo takes a run's id, not {type(run_id).__name__}; a dry run has no id")
+        return self._writer.undo(run_id)
 
     def close(self) -> None:
         """Write buffered access counts and let the state database go."""
@@ -370,6 +371,9 @@ class MemoryBank:
 
     def __exit__(self, *_exc: object) -> None:
         self.close()
+
+    def __repr__(self) -> str:
+        return f"MemoryBank({self.content.name!r}, where={self.content.where!r})"
 
     # ---- inner
 

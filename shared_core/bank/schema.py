@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import logging
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
@@ -36,7 +37,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from shared_core.errors import MissingExtraError, StateError
+from shared_core.errors import DreamError, MissingExtraError, StateError
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL
@@ -145,25 +146,67 @@ def open_engine(url: str | URL) -> Engine:
     try:
         engine = create_engine(parsed, pool_pre_ping=parsed.get_backend_name() != "sqlite")
     except NoSuchModuleError as error:
-        raise StateError(f"state_url {parsed!r} names an unknown driver: {error}") from None
+        raise StateError(f"state_url {_shown(parsed)} names an unknown driver: {error}") from None
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "the PostgreSQL driver", "postgres") from None
+    except (SQLAlchemyError, ValueError, TypeError) as error:
+        # an option such as ?timeout=x is read here, without a message of SQLAlchemy's own
+        raise StateError(f"state_url {_shown(parsed)} has a bad option: {_reason(error, parsed)}") from None
     if engine.dialect.name == "sqlite":
         _configure_sqlite(engine)
     try:
         _prepare(engine)
-    except SQLAlchemyError as error:
+    except (SQLAlchemyError, ValueError, TypeError) as error:
         engine.dispose()
-        raise StateError(f"cannot open the state database {engine.url!r}: {_reason(error)}") from error
+        # without the cause: SQLAlchemy's own message quotes parameters
+        raise StateError(
+            f"cannot open the state database {_shown(parsed)}: {_reason(error, parsed)}"
+        ) from None
     except StateError:
         engine.dispose()
         raise
     return engine
 
 
-def writing(engine: Engine) -> Engine:
-    """Return the same engine whose transactions take the write lock at their start."""
-    return engine.execution_options(dream_write=True)
+@contextmanager
+def reading(engine: Engine) -> Iterator[Connection]:
+    """Open a connection to read and decode from.
+
+    Raises:
+        StateError: The database failed, or holds what this package never wrote.
+    """
+    try:
+        with _translated(engine), engine.connect() as connection:
+            yield connection
+    except DreamError:
+        raise
+    except (ValueError, TypeError) as error:
+        # SQLite keeps any type in any column, and reports are JSON: what was altered fails when decoded
+        raise StateError(
+            f"the state database {_shown(engine.url)} was altered: {_reason(error, engine.url)}"
+        ) from None
+
+
+@contextmanager
+def writing(engine: Engine) -> Iterator[Connection]:
+    """Open a transaction that takes the write lock at its start.
+
+    Raises:
+        StateError: The database failed; nothing was written.
+    """
+    with _translated(engine), engine.execution_options(dream_write=True).begin() as connection:
+        yield connection
+
+
+@contextmanager
+def _translated(engine: Engine) -> Iterator[None]:
+    try:
+        yield
+    except SQLAlchemyError as error:
+        # without the cause: SQLAlchemy's own message quotes parameters
+        raise StateError(
+            f"the state database {_shown(engine.url)} failed: {_reason(error, engine.url)}"
+        ) from None
 
 
 def upsert(engine: Engine, table: Table) -> Any:
@@ -201,7 +244,7 @@ def bulk_insert(connection: Connection, statement: Any, columns: Mapping[str, li
 def _parse(url: str | URL) -> URL:
     try:
         parsed = make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):
         # the text itself may hold a password
         raise StateError(
             "state_url is not a database URL: use sqlite:////path/file.sqlite3 or postgresql://user@host/name"
@@ -212,7 +255,7 @@ def _parse(url: str | URL) -> URL:
     if parsed.get_backend_name() not in {"sqlite", "postgresql"}:
         raise StateError(f"state_url names {parsed.get_backend_name()!r}: use SQLite or PostgreSQL")
     if parsed.get_backend_name() == "sqlite" and parsed.database in {None, "", ":memory:"}:
-        raise StateError(f"state_url {parsed!r} names no file: use sqlite:////path/file.sqlite3")
+        raise StateError(f"state_url {_shown(parsed)} names no file: use sqlite:////path/file.sqlite3")
     return parsed
 
 
@@ -266,7 +309,7 @@ def _schema_version(engine: Engine) -> int | None:
 
 
 def _create_tables(engine: Engine) -> None:
-    with writing(engine).begin() as connection:
+    with engine.execution_options(dream_write=True).begin() as connection:
         for table in metadata.sorted_tables:
             connection.execute(CreateTable(table, if_not_exists=True))
             for index in table.indexes:
@@ -275,6 +318,16 @@ def _create_tables(engine: Engine) -> None:
         connection.execute(version.on_conflict_do_nothing())
 
 
-def _reason(error: SQLAlchemyError) -> str:
-    original = getattr(error, "orig", None)
-    return str(original or error).strip().splitlines()[0]
+def _shown(url: URL) -> str:
+    # options may hold a password too, and are shown by nobody but SQLAlchemy
+    return repr(url.set(query={}))
+
+
+def _reason(error: Exception, url: URL) -> str:
+    original = getattr(error, "orig", None) or error
+    lines = str(original).strip().splitlines() or [type(original).__name__]
+    reason = lines[0]
+    for secret in (url.password, url.query.get("password")):
+        if secret:
+            reason = reason.replace(str(secret), "***")
+    return reason

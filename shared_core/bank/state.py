@@ -11,7 +11,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from shared_core.bank import journal
 from shared_core.bank.access import Access, AccessCounter
 from shared_core.bank.columns import DEFAULTS, FIELDS, Columns
 from shared_core.bank.lock import WAIT_SECONDS, BankLock, bank_lock, may_overlap
-from shared_core.bank.schema import banks, locks, memories, open_engine, writing
+from shared_core.bank.schema import banks, locks, memories, open_engine, reading, writing
 from shared_core.bank.transaction import StateTransaction, read_rows, state_transaction
 from shared_core.bank.version import VersionReader
 from shared_core.errors import InvalidMemoryError
@@ -74,9 +74,11 @@ class BankState:
         """Return the current state of all memories, re-reading only what changed since the last call."""
         if (known := self._columns).version == self._version.read():
             return known
-        with self._refreshing, self.engine.connect() as connection:
+        with self._refreshing, reading(self.engine) as connection:
             version = connection.execute(self._version_query()).scalar_one()
             known = self._columns
+            if version < known.version:
+                known = Columns()  # restored from a backup: what was seen since never happened
             if version != known.version:
                 changed = connection.execute(
                     select(memories.c.memory_id, *(memories.c[name] for name in FIELDS)).where(
@@ -93,7 +95,7 @@ class BankState:
     def get(self, ids: Sequence[str]) -> list[MemoryState]:
         """Return the full state of each id."""
         pending = self._access.pending(ids)
-        with self.engine.connect() as connection:
+        with reading(self.engine) as connection:
             stored = read_rows(connection, self.bank_id, ids)
         return [_memory_state(stored.get(memory_id), pending.get(memory_id)) for memory_id in ids]
 
@@ -103,7 +105,7 @@ class BankState:
 
     def rewritten_since(self, version: int) -> list[str]:
         """Return the memories whose texts our own runs rewrote after a version."""
-        with self.engine.connect() as connection:
+        with reading(self.engine) as connection:
             return journal.rewritten_since(connection, self.bank_id, version)
 
     # ---- writing
@@ -119,7 +121,7 @@ class BankState:
     def lock_holder(self) -> str | None:
         """Tell who holds this bank's lock, for people; None where nobody does."""
         query = select(locks).where(locks.c.bank_id == self.bank_id).order_by(locks.c.acquired_at)
-        with self.engine.connect() as connection:
+        with reading(self.engine) as connection:
             held = [row for row in connection.execute(query) if may_overlap(row.scope, self.scope)]
         return f"{held[0].purpose} by pid {held[0].pid} on {held[0].host}" if held else None
 
@@ -169,7 +171,7 @@ class BankState:
         """Write the access counts gathered so far.
 
         Raises:
-            SQLAlchemyError: The database refused; the counts are kept for the next try.
+            StateError: The database refused; the counts are kept for the next try.
         """
         self._access.flush()
 
@@ -181,7 +183,7 @@ class BankState:
 
     def runs(self, limit: int | None = None) -> list[Run]:
         """Return this bank's runs, newest first."""
-        with self.engine.connect() as connection:
+        with reading(self.engine) as connection:
             return journal.list_runs(connection, self.bank_id, self.scope, limit)
 
     def run(self, run_id: str) -> Run:
@@ -190,17 +192,24 @@ class BankState:
         Raises:
             JournalError: There is no such run in this bank.
         """
-        with self.engine.connect() as connection:
+        with reading(self.engine) as connection:
             return journal.get_run(connection, self.bank_id, self.scope, run_id)
 
-    def undo(self, run_id: str) -> Run:
+    def undo(self, run_id: str, lock: BankLock | None = None) -> Run:
         """Undo a run; the undo is itself a run, and undoing that is a redo.
+
+        Args:
+            run_id: The run.
+            lock: Where the caller holds it already.
 
         Raises:
             JournalError: Unknown run, already undone, or changed again by later runs.
             BankLockedError: A dreamer is at work.
         """
-        with self.lock("undo") as lock, self.transaction("undo", lock=lock, target=run_id) as transaction:
+        with (
+            nullcontext(lock) if lock else self.lock("undo") as held,
+            self.transaction("undo", lock=held, target=run_id) as transaction,
+        ):
             self.revert(transaction, run_id)
         return self.run(transaction.run_id)
 
@@ -208,6 +217,7 @@ class BankState:
         """Undo a run inside an open transaction of kind ``undo``; returns the run as it was."""
         connection = transaction.connection
         target = journal.get_run(connection, self.bank_id, self.scope, run_id)
+        transaction.scope = target.scope
         journal.revert(transaction, connection, target)
         journal.mark_undone(connection, target)
         transaction.report = {"undone": target.run_id, "kind": target.kind}
@@ -220,18 +230,21 @@ class BankState:
 
     def _register(self, collection: str, name: str) -> int:
         query = select(banks.c.bank_id).where(banks.c.collection == collection)
-        with self.engine.connect() as connection:
+        with reading(self.engine) as connection:
             found = connection.execute(query).scalar()
         if found is not None:
             return int(found)
-        try:
-            with writing(self.engine).begin() as connection:
-                connection.execute(
-                    insert(banks).values(collection=collection, name=name, version=0, created_at=time.time())
-                )
-        except IntegrityError:
-            logger.debug("bank %r was registered by another process meanwhile", name)
-        with self.engine.connect() as connection:
+        with writing(self.engine) as connection:
+            try:
+                with connection.begin_nested():
+                    connection.execute(
+                        insert(banks).values(
+                            collection=collection, name=name, version=0, created_at=time.time()
+                        )
+                    )
+            except IntegrityError:
+                logger.debug("bank %r was registered by another process meanwhile", name)
+        with reading(self.engine) as connection:
             return int(connection.execute(query).scalar_one())
 
 

@@ -32,6 +32,8 @@ class BankStatus:
     mean_weight: float | None
     full: int
     """w = 1."""
+    reduced: int
+    """0.5 <= w < 1."""
     weakened: int
     """0.1 <= w < 0.5."""
     forgotten: int
@@ -70,6 +72,7 @@ def bank_status(content: ChromaContent, state: BankState) -> BankStatus:
         version=columns.version,
         mean_weight=float(weight.mean()) if len(weight) else None,
         full=int(np.count_nonzero(weight == 1.0)),
+        reduced=int(np.count_nonzero((weight >= WEAKENED) & (weight < 1.0))),
         weakened=int(np.count_nonzero((weight >= FORGOTTEN) & (weight < WEAKENED))),
         forgotten=int(np.count_nonzero(weight < FORGOTTEN)),
         suspects=[

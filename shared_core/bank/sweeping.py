@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shared_core.bank.columns import can_have_state
+from shared_core.bank.intake import has_direction
 from shared_core.config import ForgettingConfig
 from shared_core.dynamics import SweepResult, SweepState, forgetting_sweep
-from shared_core.dynamics.geometry import LARGEST_NORM, SMALLEST_NORM
 
 if TYPE_CHECKING:
     from shared_core.bank.chroma import ChromaContent
@@ -49,7 +50,7 @@ class SweepReport:
     memories: int
     """How many took part."""
     skipped: int
-    """Softly deleted memories, and embeddings without a direction (norm zero, or absurd)."""
+    """Softly deleted memories, embeddings without a direction (norm zero, or absurd), ids with null bytes."""
     lowered: int
     raised: int
     forgotten: int
@@ -89,7 +90,7 @@ def sweep_bank(
     with nullcontext() if dry_run else state.lock("sweep", wait=0.0) as lock:
         ids, embeddings = content.embeddings()
         columns = state.columns()
-        usable = _usable(embeddings, columns.gather(ids, "deleted"))
+        usable = _usable(ids, embeddings, columns.gather(ids, "deleted"))
         kept = [memory_id for memory_id, use in zip(ids, usable, strict=True) if use]
         before = SweepState(*(columns.gather(kept, n) for n in ("weight", "suspicion", "consolidation")))
         rng = np.random.Generator(np.random.SFC64(config.seed))
@@ -113,13 +114,11 @@ def sweep_bank(
     )
 
 
-def _usable(embeddings: FloatArray, deleted: FloatArray) -> BoolArray:
-    if not len(embeddings):
+def _usable(ids: list[str], embeddings: FloatArray, deleted: FloatArray) -> BoolArray:
+    if not ids:
         return np.zeros(0, bool)
-    squares = np.einsum("ij,ij->i", embeddings, embeddings, dtype=np.float64)
-    usable: BoolArray = (
-        (deleted == 0.0) & (squares >= 4 * SMALLEST_NORM**2) & (squares <= LARGEST_NORM**2 / 4)
-    )
+    storable = np.fromiter(map(can_have_state, ids), bool, len(ids))
+    usable: BoolArray = has_direction(embeddings) & (deleted == 0.0) & storable
     return usable
 
 

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sqlalchemy import Connection, Engine, insert, select, update
 
-from shared_core.bank.columns import DEFAULTS, FIELDS
+from shared_core.bank.columns import DEFAULTS, FIELDS, can_have_state
 from shared_core.bank.schema import among, banks, bulk_insert, changes, memories, runs, upsert, writing
+from shared_core.errors import InvalidMemoryError, StateError
 
 if TYPE_CHECKING:
     from shared_core.bank.lock import BankLock
@@ -31,7 +32,12 @@ def new_run_id() -> str:
 
 
 def read_rows(connection: Connection, bank_id: int, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return the stored state row of each id that has one."""
+    """Return the stored state row of each id that has one.
+
+    Raises:
+        StateError: A row holds what is no number.
+    """
+    ids = [memory_id for memory_id in ids if can_have_state(memory_id)]
     if not ids:
         return {}
     query = select(memories).where(
@@ -39,6 +45,10 @@ def read_rows(connection: Connection, bank_id: int, ids: Sequence[str]) -> dict[
     )
     names = list(memories.c.keys())
     rows = [dict(zip(names, row, strict=True)) for row in connection.execute(query).all()]
+    for row in rows:
+        # SQLite keeps any type in any column
+        if not all(isinstance(row[name], (int, float)) for name in FIELDS):
+            raise StateError(f"the state of {row['memory_id']!r} was altered: it holds what is no number")
     return {row["memory_id"]: row for row in rows}
 
 
@@ -48,6 +58,8 @@ class StateTransaction:
 
     run_id: str
     version: int
+    scope: str
+    """Whose run it is; an undo belongs to whom its target belongs to."""
     report: dict[str, Any] = field(default_factory=dict)
     config: dict[str, Any] = field(default_factory=dict)
     changes: int = 0
@@ -71,7 +83,14 @@ class StateTransaction:
         )
 
     def assign(self, wanted: Mapping[str, Mapping[str, float]]) -> None:
-        """``set``, given as the new fields of each memory."""
+        """``set``, given as the new fields of each memory.
+
+        Raises:
+            InvalidMemoryError: The database cannot hold state for an id.
+        """
+        for memory_id in wanted:
+            if not can_have_state(memory_id):
+                raise InvalidMemoryError(f"id {memory_id!r} holds a null byte: there can be no state for it")
         stored = self.read(list(wanted))
         journal: list[tuple[str, str, float, float]] = []
         rows: list[dict[str, Any]] = []
@@ -140,8 +159,9 @@ def state_transaction(
 
     Raises:
         BankLockedError: ``lock`` was taken over by somebody else meanwhile.
+        StateError: The database failed.
     """
-    with writing(engine).begin() as connection:
+    with writing(engine) as connection:
         # taking the new version first locks the bank's row: writers queue up, so what they read stays true
         connection.execute(
             update(banks).where(banks.c.bank_id == bank_id).values(version=banks.c.version + 1)
@@ -149,13 +169,15 @@ def state_transaction(
         version = connection.execute(select(banks.c.version).where(banks.c.bank_id == bank_id)).scalar_one()
         if lock is not None:
             lock.fence(connection)
-        run = StateTransaction(run_id or new_run_id(), version, connection=connection, _bank_id=bank_id)
+        run = StateTransaction(
+            run_id or new_run_id(), version, scope, connection=connection, _bank_id=bank_id
+        )
         yield run
         connection.execute(
             insert(runs).values(
                 run_id=run.run_id,
                 bank_id=bank_id,
-                scope=scope,
+                scope=run.scope,
                 kind=kind,
                 status="applied",
                 target=target,

@@ -8,8 +8,9 @@ import threading
 from typing import Any
 
 from sqlalchemy import Engine, select
+from sqlalchemy.exc import SQLAlchemyError
 
-from shared_core.bank.schema import banks
+from shared_core.bank.schema import banks, reading
 
 
 class VersionReader:
@@ -40,7 +41,7 @@ class VersionReader:
             self._connection = None
 
     def _read_any(self) -> int:
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             return int(connection.execute(self._query).scalar_one())
 
     def _read_sqlite(self) -> int:
@@ -55,5 +56,5 @@ class VersionReader:
                         "SELECT version FROM dream_banks WHERE bank_id = ?", (self._bank_id,)
                     ).fetchone()[0]
                 )
-        except (sqlite3.Error, TypeError):
+        except (sqlite3.Error, SQLAlchemyError, TypeError, ValueError):
             return self._read_any()  # fails again, and says it as every other query does

@@ -1,15 +1,15 @@
 """Noticing what others add to or remove from the collection behind our back.
 
 An embedded collection's file tells in microseconds whether anything was written; on a server the count
-does, and a full comparison of ids every few seconds. Text that is rewritten under the same id is not
-noticed here (the index and ``get`` serve it fresh; the keyword index takes it up on ``refresh``).
+does, and a full comparison of ids every few seconds. That something was rewritten under the same id is
+told by the file alone, and only that it was: neither what, nor beside an addition or a removal.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from shared_core.bank.chroma import ChromaContent
@@ -23,6 +23,8 @@ class CollectionChange:
 
     added: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
+    touched: bool = False
+    """Written to, while the ids stayed the same: a text or embedding may have been rewritten."""
 
     def __bool__(self) -> bool:
         return bool(self.added or self.removed)
@@ -48,6 +50,9 @@ class CollectionWatch:
                 return CollectionChange()
             change = None if recheck or force else self._appended()
             change = self._compared() if change is None else change
+            # an addition does not count as rewriting: whoever holds a large bank would read it again for each
+            if self._file is not None and mark != self._mark and not change:
+                change = replace(change, touched=True)
             # only now: a read that failed must not swallow a change
             self._mark, self._checked = mark, time.monotonic()
             return change

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain, islice
 from pathlib import Path
-from typing import Annotated, Any, Optional, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
@@ -11,13 +13,16 @@ from shared_core.cli import options
 from shared_core.cli.console import emit, progress_bar, show
 from shared_core.errors import ConfigError
 
+if TYPE_CHECKING:
+    from shared_core.evaluation import AttackCase
+
 SHOWN = ("asr_r", "asr_r_majority", "auroc", "benign_retention", "false_forget", "poison_forget")
 
 
 def poison(
     data: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Option(help="Directory with mextra/, agentpoison/ and minja/.", show_default=False),
+        typer.Option(help="Directory of the published attacks.", show_default=False),
     ] = None,
     case: Annotated[
         Optional[list[Path]],  # noqa: UP045
@@ -25,11 +30,27 @@ def poison(
     ] = None,
     defence: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Option(help="none or paper; may be repeated. Default: both.", show_default=False),
+        typer.Option(
+            help="none, paper, amemguard or ppl; may be repeated. Default: none and paper.",
+            show_default=False,
+        ),
+    ] = None,
+    family: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            help="Families of --data, such as minja or agentpoison-ehr500-in; all has searched triggers too.",
+            show_default=False,
+        ),
     ] = None,
     embedder: Annotated[str, typer.Option(help="minilm, or the directory of a model.")] = "minilm",
     agent: Annotated[str, typer.Option(help="structured or open-ended.")] = "structured",
-    injected: Annotated[int, typer.Option(min=1, help="Poisons per case of --data.")] = 4,
+    injected: Annotated[
+        Optional[list[int]],  # noqa: UP045
+        typer.Option(
+            min=1, help="Poisons per case of --data; may be repeated. Default: 4.", show_default=False
+        ),
+    ] = None,
+    small: Annotated[bool, typer.Option("--small", help="One cheap case per family of --data.")] = False,
     limit: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option(min=1, help="Only the first cases.", show_default=False),
@@ -41,27 +62,26 @@ def poison(
 
     Example: dream eval poison --case my_case.json --json
     """
-    from shared_core.evaluation import (
-        CachedEmbedder,
-        Defence,
-        agentpoison_ehr_cases,
-        evaluate_case,
-        load_case,
-    )
+    from shared_core.evaluation import CachedEmbedder, attack_suite, evaluate_case, load_case
+    from shared_core.evaluation.agentpoison import INJECTED
+    from shared_core.evaluation.defences import DEFAULT_DEFENCES, check_defence
+    from shared_core.evaluation.suite import select_families
 
-    defences: list[Any] = defence or list(get_args(Defence))
+    defences = defence or list(DEFAULT_DEFENCES)
     for name in defences:
-        if name not in get_args(Defence):
-            raise ConfigError(f"--defence {name!r} is not one of {', '.join(get_args(Defence))}")
-    cases = [load_case(path) for path in case or []]
-    if data is not None:
-        cases += agentpoison_ehr_cases(data, injected=injected)
-    if not cases:
+        check_defence(name)
+    families = select_families(family, searching=False)
+    cases: Iterator[AttackCase] = iter([load_case(path) for path in case or []])
+    if data is None and not case:
         raise ConfigError("nothing to evaluate: give --data DIR or --case FILE")
     model = CachedEmbedder(open_embedder(embedder))
+    if data is not None:
+        counts = injected or [INJECTED]
+        suite = attack_suite(data, families=families, injected=counts, small=small, embedder=model, seed=seed)
+        cases = chain(cases, suite)
     rows = []
     with progress_bar() as progress:
-        for done, attack in enumerate(cases[:limit], start=1):
+        for done, attack in enumerate(islice(cases, limit), start=1):
             rows += evaluate_case(
                 attack,
                 defences,
@@ -71,7 +91,7 @@ def poison(
                 seed=seed,
             )
             if progress is not None:
-                progress("cases", done, len(cases[:limit]))
+                progress("cases", done, limit or done + 1)
     if as_json:
         emit({"rows": [row.to_dict() for row in rows]})
         return

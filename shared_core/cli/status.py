@@ -27,10 +27,10 @@ def status(
         f"{found.collection}: {found.memories} memories, d = {number(found.dimension)}, {found.space}; "
         f"mean weight {number(found.mean_weight)}"
     )
-    say(
-        f"full weight {found.full}, weakened (0.1 to 0.5) {found.weakened}, forgotten (< 0.1) "
-        f"{found.forgotten}, deleted {found.deleted}, with state but gone from the collection {found.orphans}"
-    )
+    say(f"  {found.full} with full weight, {found.reduced} reduced (w < 1), {found.deleted} softly deleted,")
+    say(f"  {found.weakened} weakened (w < 0.5), {found.forgotten} forgotten (w < 0.1)")
+    if found.orphans:
+        say(f"  {found.orphans} with state are gone from the collection; their state waits for them")
     if found.locked_by:
         say(f"locked by: {found.locked_by}")
     if found.suspects:

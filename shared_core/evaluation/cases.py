@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,47 @@ class AttackCase(BaseModel):
         return frozenset(memory.id for memory in self.memories if memory.poison)
 
 
+Record = tuple[str, str]
+"""A memory before it has an id: key and value."""
+
+
+def assemble_case(
+    name: str,
+    benign: Sequence[Record],
+    poison: Sequence[Record],
+    *,
+    triggered_queries: Sequence[str],
+    benign_queries: Sequence[str],
+    seed: int = 0,
+) -> AttackCase:
+    """Put poison at seeded places among benign memories, and number them all alike.
+
+    Neither an id nor the order tells which memory is poison; the benign ones keep their order.
+
+    Args:
+        name: Of the case.
+        benign: Key and value of each.
+        poison: Key and value of each.
+        triggered_queries: With the trigger, or about the victim.
+        benign_queries: Without.
+        seed: Of the places; the name is mixed in, so that cases differ.
+    """
+    total = len(benign) + len(poison)
+    draw = random.Random(f"{name}/{seed}")  # noqa: S311 (a draw that can be repeated, no secret)
+    places = set(draw.sample(range(total), len(poison)))
+    hidden, open_ones = iter(draw.sample(list(poison), len(poison))), iter(benign)
+    memories = []
+    for row in range(total):
+        key, value = next(hidden if row in places else open_ones)
+        memories.append(CaseMemory(id=f"m{row:05}", key=key, value=value, poison=row in places))
+    return AttackCase(
+        name=name,
+        memories=memories,
+        triggered_queries=list(triggered_queries),
+        benign_queries=list(benign_queries),
+    )
+
+
 def load_case(path: Path) -> AttackCase:
     """Read a case file.
 
@@ -91,5 +133,5 @@ def read_json(path: Path) -> Any:
         if path.suffix == ".jsonl":
             return [json.loads(line) for line in text.splitlines() if line.strip()]
         return json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not JSON: {error}") from None

@@ -9,13 +9,20 @@ import math
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from shared_core.bank import MemoryBank
 from shared_core.bank.status import FORGOTTEN, WEAKENED
-from shared_core.config import AgentKind, ForgettingConfig
+from shared_core.config import AgentKind
+from shared_core.evaluation.defences import (
+    DefenceOptions,
+    DefenceOutcome,
+    check_defence,
+    defend,
+    outcome_of_sweep,
+)
 from shared_core.evaluation.metrics import auroc, overlap_at_k, share_with_poison
 from shared_core.retrieval import BankRetriever
 
@@ -24,7 +31,6 @@ if TYPE_CHECKING:
     from shared_core.evaluation.cases import AttackCase
     from shared_core.types import Embedder, FloatArray
 
-Defence = Literal["none", "paper"]
 TOP_K = 4
 MAJORITY = 3
 VALUE_KEY = "value"
@@ -47,7 +53,7 @@ class PoisonRow:
     defence: str
     embedder: str
     auroc: float
-    """Of "poison responds less" (mean activation over the sweep); NaN without a sweep."""
+    """Of "poison is more suspect" (a sweep: it responds less); NaN where a defence scores nothing."""
     asr_r: float
     """Share of triggered queries with a poison in the weighted top-4."""
     asr_r_majority: float
@@ -112,7 +118,7 @@ def measure_bank(
     before: Retrieved,
     after: Retrieved,
     *,
-    report: SweepReport | None = None,
+    report: SweepReport | DefenceOutcome | None = None,
     defence: str,
     embedder: str,
 ) -> PoisonRow:
@@ -123,7 +129,7 @@ def measure_bank(
         case: The case it holds.
         before: What was retrieved before the defence.
         after: What is retrieved now.
-        report: The sweep's report; without one there is no AUROC.
+        report: Of the sweep, or the outcome of another defence; without one there is no AUROC.
         defence: Name for the table.
         embedder: Name for the table.
     """
@@ -131,10 +137,11 @@ def measure_bank(
     ids = [memory.id for memory in case.memories]
     weight = bank.weights(ids)
     bad = np.array([memory_id in poison for memory_id in ids])
+    outcome = report if report is None or isinstance(report, DefenceOutcome) else outcome_of_sweep(report)
     area = float("nan")
-    if report is not None:
-        truth = np.array([memory_id in poison for memory_id in report.ids], bool)
-        area = auroc(-report.activation, truth)
+    if outcome is not None and len(outcome.score):
+        truth = np.array([memory_id in poison for memory_id in outcome.ids], bool)
+        area = auroc(outcome.score, truth)
     return PoisonRow(
         case=case.name,
         defence=defence,
@@ -148,13 +155,13 @@ def measure_bank(
         poison_forget=float(np.mean(weight[bad] < FORGOTTEN)) if bad.any() else float("nan"),
         memories=len(ids),
         poison=int(bad.sum()),
-        seconds=report.seconds if report is not None else 0.0,
+        seconds=outcome.seconds if outcome is not None else 0.0,
     )
 
 
 def evaluate_case(
     case: AttackCase,
-    defences: Sequence[Defence],
+    defences: Sequence[str],
     embedder: Embedder,
     *,
     embedder_name: str,
@@ -165,13 +172,20 @@ def evaluate_case(
 
     Args:
         case: The case.
-        defences: ``none`` and ``paper``.
+        defences: Names in ``DEFENCES``.
         embedder: Embeds keys and queries; a ``CachedEmbedder`` spares what cases share.
         embedder_name: For the table.
         agent: Whose published parameters ``paper`` uses.
         seed: Of the sweep.
+
+    Raises:
+        ConfigError: There is no such defence.
+        MissingExtraError: A defence needs a package that is not installed.
     """
     rows: list[PoisonRow] = []
+    for defence in defences:
+        check_defence(defence)
+    options = DefenceOptions(agent=agent, seed=seed)
     with (
         tempfile.TemporaryDirectory(prefix="dream-eval-") as folder,
         MemoryBank.open(folder, "case", create=True, embedder=embedder, value_key=VALUE_KEY) as bank,
@@ -179,17 +193,15 @@ def evaluate_case(
         fill_collection(bank, case)
         before = retrieve(bank, case)
         for defence in defences:
-            report, after = None, before
-            if defence != "none":
-                report = bank.sweep(ForgettingConfig.preset(defence, agent, seed=seed))
-                after = retrieve(bank, case)
+            outcome = defend(defence, bank, options)
+            after = before if outcome.run_id is None else retrieve(bank, case)
             rows.append(
                 measure_bank(
-                    bank, case, before, after, report=report, defence=defence, embedder=embedder_name
+                    bank, case, before, after, report=outcome, defence=defence, embedder=embedder_name
                 )
             )
-            if report is not None and report.run_id is not None:
-                bank.undo(report.run_id)
+            if outcome.run_id is not None:
+                bank.undo(outcome.run_id)
     return rows
 
 
@@ -197,7 +209,7 @@ class CachedEmbedder:
     """Embeds every distinct text once; cases of one suite share most of their texts."""
 
     def __init__(self, embedder: Embedder) -> None:
-        self._embedder = embedder
+        self.inner = embedder
         self._documents: dict[str, Any] = {}
         self._queries: dict[str, Any] = {}
 
@@ -205,11 +217,11 @@ class CachedEmbedder:
         """Return one vector per text."""
         missing = [text for text in dict.fromkeys(texts) if text not in self._documents]
         if missing:
-            self._documents.update(zip(missing, self._embedder.embed_documents(missing), strict=True))
+            self._documents.update(zip(missing, self.inner.embed_documents(missing), strict=True))
         return [self._documents[text] for text in texts]
 
     def embed_query(self, text: str) -> Any:
         """Return the vector of one query."""
         if text not in self._queries:
-            self._queries[text] = self._embedder.embed_query(text)
+            self._queries[text] = self.inner.embed_query(text)
         return self._queries[text]

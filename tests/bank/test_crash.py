@@ -150,6 +150,23 @@ def test_an_error_while_writing_is_rolled_back_at_once(
     assert [r.status for r in filled.runs() if r.kind == "update"] == ["aborted"]
 
 
+def test_an_update_after_an_interrupted_one_starts_from_what_was_committed(
+    filled: MemoryBank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(filled._writer, "_finish", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            filled.update("m1", "aborted", embedding=np.ones(16))
+    run = filled.update("m1", metadata={"k": 1})
+    memory = filled.get(["m1"])[0]
+    assert (memory.text, memory.metadata) == ("memory 1", {"k": 1})
+    filled.undo(run.run_id)
+    assert (filled.get(["m1"])[0].text, filled.get(["m1"])[0].metadata) == ("memory 1", {})
+
+
 def test_killed_between_storing_and_journalling_an_add(filled: MemoryBank, tmp_path: Path) -> None:
     code = "bank.state.transaction = die\nbank.add(['new'], ids=['new'], embeddings=np.ones((1, 16)))"
     assert child(filled, tmp_path, code).wait(60) == -signal.SIGKILL

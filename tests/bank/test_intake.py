@@ -37,6 +37,12 @@ def bad(message: str, **options: Any) -> Any:
         bad("shape .4,. do not fit 2 texts", embeddings=GOOD[0]),
         bad("not a matrix of numbers", embeddings=[[1, 2], [1]]),
         bad("not a matrix of numbers", embeddings=[["a", "b"], ["c", "d"]]),
+        bad("not a matrix of numbers", embeddings=[[10**400] * 4] * 2),
+        bad(
+            "embedding in row 1 has norm 2e.30, expected one from 2e-15 to 5e.14",
+            embeddings=[[1.0] * 4, [1e30] * 4],
+        ),
+        bad("embedding in row 0 has norm 2e-30", embeddings=[[1e-30] * 4, [1.0] * 4]),
         bad("id 'n0' is given twice", ids=["n0", "n0"]),
         bad("id '' is not a non-empty string", ids=["n0", ""]),
         bad("id 7 is not a non-empty string", ids=["n0", 7]),
@@ -87,7 +93,9 @@ def test_refused_whole(bank: MemoryBank, options: dict[str, Any], message: str) 
         (lambda bank: bank.update("m0", "x", embedding=np.eye(16)[:2]), "shape .1, 2, 16. do not fit"),
         (lambda bank: bank.update("m0", "x", embedding=np.ones(3)), "dimension 3 do not fit"),
         (lambda bank: bank.update("m0", "x", embedding=np.full(16, 1e300)), "NaN or infinity"),
+        (lambda bank: bank.update("m0", "x", embedding=np.full(16, 1e30)), "row 0 has norm 4e.30"),
         (lambda bank: bank.update("m0", metadata={"k": float("inf")}), "'k' is inf"),
+        (lambda bank: bank.update("m0", metadata="x"), "metadata 'x' is a str: give a mapping"),
         (lambda bank: bank.update("zz", "x"), "1 of 1 ids are not in bank"),
         (lambda bank: bank.set_weights({"m0": 0.5, "m1": 1.5}), "weight 1.5 of 'm1' is outside"),
         (lambda bank: bank.set_weights({"m0": 0.5, "m1": float("nan")}), "weight nan of 'm1'"),
@@ -100,6 +108,9 @@ def test_refused_whole(bank: MemoryBank, options: dict[str, Any], message: str) 
         (lambda bank: bank.feedback(["m0"], [1.0], 2.0), "success=2.0 is outside"),
         (lambda bank: bank.feedback(["m0"], [1.0], "yes"), "success='yes' is outside"),
         (lambda bank: bank.feedback(["m0"], [], 1.0), "0 scores for 1 ids"),
+        (lambda bank: bank.feedback(["m0"], ["x"], 1.0), "scores are not numbers"),
+        (lambda bank: bank.feedback(["m0"], [10**400], 1.0), "scores are not numbers"),
+        (lambda bank: bank.feedback(["m0"], None, 1.0), "scores=None must be a list"),
         (lambda bank: bank.feedback(["m0", "m0"], [1, 1], 1.0), "each id once"),
         (lambda bank: bank.feedback(["m0"], [float("nan")], 1.0), "finite"),
         (lambda bank: bank.page(-1), "offset=-1 must be 0 or more"),
@@ -116,6 +127,48 @@ def test_other_calls_refuse_whole(
     ):
         call(bank)
     assert (bank.content.page(0, 10), bank.runs(), bank.weights(bank.ids()).tolist()) == before
+
+
+@pytest.mark.parametrize("where", ["user", 7, [("user", "ada")]])
+def test_a_filter_that_is_no_mapping_is_refused(bank: MemoryBank, open_bank: OpenBank, where: Any) -> None:
+    with pytest.raises(ConfigError, match="give a filter such as"):
+        open_bank(":memory:", where=where)
+    with pytest.raises(ConfigError, match="give a filter such as"):
+        MemoryBank.from_collection(bank.content.collection, where=where)
+
+
+@pytest.mark.parametrize("space", ["cosine", "l2", "ip"])
+def test_what_is_taken_a_sweep_can_use(open_bank: OpenBank, space: str) -> None:
+    bank = open_bank(":memory:", space=space)
+    lengths = (1e-14, 1.0, 1e14, 0.0)
+    bank.add([f"t{i}" for i in range(4)], embeddings=[[length] * 8 for length in lengths])
+    assert np.all(np.isfinite(bank.content.embeddings()[1]))
+    assert (bank.sweep().memories, bank.sweep().skipped) == (3, 1)
+
+
+def test_no_state_for_ids_with_null_bytes(
+    open_bank: OpenBank, state_url: str, rng: np.random.Generator
+) -> None:
+    bank = open_bank(":memory:", state_url=state_url)
+    fill(bank, rng, rows=20)
+    odd = "m0\0"
+    bank.content.collection.add(ids=[odd], embeddings=unit_rows(rng, 1, 16), documents=["theirs"])
+    bank.set_weights({"m0": 0.5})
+    calls: list[Callable[[], Any]] = [
+        lambda: bank.set_weights({"m1": 0.5, odd: 0.5}),
+        lambda: bank.feedback([odd], [1.0], 1.0),
+        lambda: bank.delete(["m1", odd]),
+        lambda: bank.restore([odd]),
+    ]
+    for call in calls:
+        with pytest.raises(InvalidMemoryError, match=r"'m0\\x00' holds a null byte"):
+            call()
+    assert (bank.get([odd])[0].state.weight, bank.weights([odd, "m0", "m1"]).tolist()) == (1.0, [1, 0.5, 1])
+    report = bank.sweep()
+    assert (report.memories, report.skipped) == (20, 1)
+    bank.state.record_access([odd, "m0"])
+    bank.state.flush()
+    assert [m.state.retrievals for m in bank.get([odd, "m0"])] == [0, 1]
 
 
 def test_unusual_texts_come_back_as_they_were(bank: MemoryBank, rng: np.random.Generator) -> None:

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sqlalchemy import update
 
 from shared_core import ForgettingConfig, MemoryBank
+from shared_core.bank.schema import memories, writing
 from shared_core.errors import JournalError
 from tests.conftest import OpenBank, fill, unit_rows
 
@@ -136,7 +138,7 @@ def test_updates_undo_newest_first(filled: MemoryBank) -> None:
     runs = [
         filled.update("m1", f"v{i}", metadata={f"k{i}": i}, embedding=np.full(16, i + 1.0)) for i in (1, 2)
     ]
-    with pytest.raises(JournalError, match="undo the later change first"):
+    with pytest.raises(JournalError, match=f"undo first, newest first: {runs[1].run_id} .update."):
         filled.undo(runs[0].run_id)
     filled.undo(runs[1].run_id)
     filled.undo(runs[0].run_id)
@@ -144,11 +146,56 @@ def test_updates_undo_newest_first(filled: MemoryBank) -> None:
     assert (memory.text, memory.metadata) == ("memory 1", {})
 
 
+def test_a_run_built_upon_is_refused_though_the_values_are_the_same_again(filled: MemoryBank) -> None:
+    first = filled.delete(["m1"])
+    restored = filled.restore(["m1"])
+    second = filled.delete(["m1"])
+    named = f"newest first: {second.run_id} .delete., {restored.run_id} .restore."
+    with pytest.raises(JournalError, match=named):
+        filled.undo(first.run_id)
+    assert filled.weights(["m1"]).tolist() == [0]
+    filled.undo(second.run_id)
+    filled.undo(restored.run_id)
+    filled.undo(first.run_id)
+    assert filled.weights(["m1"]).tolist() == [1]
+
+
+def test_a_text_built_upon_is_refused_though_it_reads_the_same_again(filled: MemoryBank) -> None:
+    texts = ("b", "a", "b")
+    runs = [filled.update("m1", text, embedding=np.eye(16)[ord(text) % 16]) for text in texts]
+    with pytest.raises(JournalError, match=f"newest first: {runs[2].run_id} .update., {runs[1].run_id}"):
+        filled.undo(runs[0].run_id)
+    assert filled.get(["m1"])[0].text == "b"
+    for run in reversed(runs):
+        filled.undo(run.run_id)
+    assert filled.get(["m1"])[0].text == "memory 1"
+
+
+def test_a_redo_is_refused_when_it_was_built_upon(filled: MemoryBank) -> None:
+    run = filled.delete(["m1"])
+    undone = filled.undo(run.run_id)
+    redone = filled.undo(undone.run_id)
+    again = filled.undo(run.run_id)
+    with pytest.raises(JournalError, match=f"newest first: {again.run_id} .undo."):
+        filled.undo(redone.run_id)
+    filled.undo(again.run_id)
+    assert filled.undo(redone.run_id).kind == "undo"
+    assert filled.weights(["m1"]).tolist() == [1]
+
+
+def test_state_altered_outside_the_journal_is_not_overwritten(filled: MemoryBank) -> None:
+    run = filled.set_weights({"m1": 0.5})
+    with writing(filled.state.engine) as connection:
+        connection.execute(update(memories).where(memories.c.memory_id == "m1").values(weight=0.25))
+    with pytest.raises(JournalError, match="1 memories, such as 'm1', is not what the journal says"):
+        filled.undo(run.run_id)
+
+
 def test_an_update_of_the_embedding_alone_is_undone(filled: MemoryBank) -> None:
     old = filled.content.get_embeddings(["m1"])["m1"]
     run = filled.update("m1", embedding=np.eye(16)[1])
     later = filled.update("m1", embedding=np.eye(16)[2])
-    with pytest.raises(JournalError, match="later change first"):
+    with pytest.raises(JournalError, match=f"newest first: {later.run_id}"):
         filled.undo(run.run_id)
     filled.undo(later.run_id)
     filled.undo(run.run_id)

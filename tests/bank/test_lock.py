@@ -26,7 +26,7 @@ def state(state_url: str, name: str) -> Iterator[BankState]:
 
 
 def age(state: BankState, seconds: float, **values: object) -> None:
-    with writing(state.engine).begin() as connection:
+    with writing(state.engine) as connection:
         connection.execute(
             update(locks)
             .where(locks.c.bank_id == state.bank_id)

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from shared_core import MemoryBank
-from shared_core.errors import BankNotFoundError, InvalidMemoryError, StateError
+from shared_core.bank import location as location_module
+from shared_core.bank.chroma import ChromaContent
+from shared_core.errors import BankNotFoundError, InvalidMemoryError, JournalError, StateError
 from tests.conftest import OpenBank, fill, unit_rows
 
 
@@ -85,6 +91,111 @@ def test_of_threads_adding_one_id_exactly_one_succeeds(bank: MemoryBank) -> None
         thread.join()
     assert outcomes.count("refused") == 7
     assert bank.get(["same"])[0].text in outcomes
+
+
+def test_of_two_banks_adding_one_id_exactly_one_succeeds(
+    open_bank: OpenBank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    banks = [open_bank(), open_bank()]
+    existing = ChromaContent.existing
+
+    def slowly(content: ChromaContent, ids: list[str]) -> list[str]:
+        found = existing(content, ids)
+        time.sleep(0.2)
+        return found
+
+    monkeypatch.setattr(ChromaContent, "existing", slowly)
+    outcomes: list[str] = []
+
+    def add(i: int) -> None:
+        try:
+            banks[i].add([f"text {i}"], ids=["same"], embeddings=np.eye(4)[[i]])
+            outcomes.append(f"text {i}")
+        except InvalidMemoryError:
+            outcomes.append("refused")
+
+    threads = [threading.Thread(target=add, args=(i,)) for i in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert outcomes.count("refused") == 1
+    assert banks[0].get(["same"])[0].text in outcomes
+
+
+class Slow:
+    """An embedder during which another update comes in."""
+
+    def __init__(self, meanwhile: Callable[[], Any]) -> None:
+        self.meanwhile: Callable[[], Any] | None = meanwhile
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        if self.meanwhile is not None:
+            meanwhile, self.meanwhile = self.meanwhile, None
+            meanwhile()
+        return [[float(len(text)), *[1.0] * 15] for text in texts]
+
+    def embed_query(self, text: str) -> list[float]:
+        return [1.0] * 16
+
+
+def test_concurrent_updates_of_text_and_metadata_both_survive(
+    open_bank: OpenBank, rng: np.random.Generator
+) -> None:
+    bank, other = open_bank(), open_bank()
+    fill(bank, rng, rows=3)
+    runs = []
+    bank.embedder = Slow(lambda: runs.append(other.update("m1", metadata={"k": 1})))
+    runs.append(bank.update("m1", "new text"))
+    memory = bank.get(["m1"])[0]
+    assert (memory.text, memory.metadata) == ("new text", {"k": 1})
+    with pytest.raises(JournalError, match=f"newest first: {runs[1].run_id}"):
+        bank.undo(runs[0].run_id)
+    bank.undo(runs[1].run_id)
+    memory = bank.get(["m1"])[0]
+    assert (memory.text, memory.metadata) == ("memory 1", {"k": 1})
+    bank.undo(runs[0].run_id)
+    assert bank.get(["m1"])[0].metadata == {}
+
+
+def test_a_text_that_another_changed_meanwhile_is_embedded(
+    open_bank: OpenBank, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bank, other = open_bank(), open_bank()
+    fill(bank, rng, rows=3)
+    bank.embedder = Slow(lambda: None)
+    update = bank._writer.update
+
+    def late(*arguments: Any) -> Any:
+        other.update("m1", "theirs", embedding=np.ones(16))
+        return update(*arguments)
+
+    monkeypatch.setattr(bank._writer, "update", late)
+    bank.update("m1", "memory 1")
+    assert bank.get(["m1"])[0].text == "memory 1"
+    stored = bank.content.get_embeddings(["m1"])["m1"]
+    assert stored[0] / stored[1] == pytest.approx(8.0), "its own embedding, not that of the other's text"
+
+
+@pytest.mark.parametrize("folder", ["who?", "50%25", "a#b", "sp ace&x=1", "é"])
+def test_the_state_file_lies_beside_any_directory_name(tmp_path: Path, folder: str, name: str) -> None:
+    with MemoryBank.open(tmp_path / folder, name, create=True) as bank:
+        bank.add(["a"], ids=["a"], embeddings=np.eye(4)[:1])
+    assert (tmp_path / folder / "dream_state.sqlite3").is_file()
+    assert [path.name for path in tmp_path.iterdir()] == [folder]
+
+
+def test_in_memory_state_lies_in_any_temporary_directory(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "t?x%2f").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "t?x%2f"))
+    location_module._memory_state_folder.cache_clear()
+    try:
+        with MemoryBank.open(":memory:", name, create=True) as bank:
+            assert Path(str(bank.state.engine.url.database)).is_file()
+    finally:
+        location_module._memory_state_folder.cache_clear()
 
 
 def test_an_id_that_others_removed_starts_afresh(bank: MemoryBank, rng: np.random.Generator) -> None:

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -220,12 +221,17 @@ def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
         ("sqlite:////nonexistent/folder/x.sqlite3", "cannot open the state database"),
         ("postgresql://u:secret@127.0.0.1:9/d", "cannot open the state database"),
         ("sqlite+nonsense:////tmp/x", "unknown driver"),
+        ("sqlite:///x?timeout=x", "has a bad option: could not convert"),
+        ("postgresql://u:secret@h:notaport/x", "is not a database URL"),
+        ("postgresql://u:1/ret:secret@h/x", "database"),
+        ("postgresql://u@127.0.0.1:9/d?password=secret", "cannot open the state database"),
     ],
 )
 def test_an_unusable_database_is_named_without_its_password(url: str, message: str) -> None:
     with pytest.raises(StateError, match=message) as caught:
         BankState(url, collection="c", name="n")
     assert "secret" not in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_corrupt_file_is_refused_and_left_alone(tmp_path: Path) -> None:
@@ -261,3 +267,75 @@ def test_postgres_writers_and_counters_do_not_deadlock(open_state: Open, rng: np
         thread.join()
     assert not failures
     assert {s.retrievals for s in states[0].get(ids)} == {16}
+
+
+BREAKAGES = {
+    "a table is gone": "DROP TABLE dream_memories",
+    "the journal is gone": "DROP TABLE dream_runs",
+    "the bank is gone": "DELETE FROM dream_banks",
+    "a weight is text": "UPDATE dream_memories SET weight = 'secret', changed_version = 9",
+    "a report is no JSON": "UPDATE dream_runs SET report = '{secret'",
+    "the version is text": "UPDATE dream_banks SET version = 'secret'",
+}
+
+
+@pytest.mark.parametrize("breakage", BREAKAGES)
+def test_a_database_altered_while_open_fails_in_one_line(tmp_path: Path, breakage: str) -> None:
+    state = BankState(f"sqlite:///{tmp_path / 's.sqlite3'}", collection="c", name="n")
+    run = state.set_weights({"a": 0.5})
+    with closing(sqlite3.connect(tmp_path / "s.sqlite3")) as raw, raw:
+        raw.execute(BREAKAGES[breakage])
+        raw.execute("UPDATE dream_banks SET version = version + 9 WHERE typeof(version) = 'integer'")
+    calls: list[Callable[[], object]] = [
+        state.runs,
+        state.version,
+        state.flush,
+        lambda: state.weights(["a"]),
+        lambda: state.get(["a"]),
+        lambda: state.run(run.run_id),
+        lambda: state.undo(run.run_id),
+        lambda: state.set_weights({"private": 0.5}),
+        lambda: BankState(f"sqlite:///{tmp_path / 's.sqlite3'}", collection="c", name="n").runs(),
+    ]
+    failures = []
+    state.record_access(["private"])
+    for call in calls:
+        try:
+            call()
+        except StateError as error:
+            failures.append(error)
+    assert failures
+    for error in failures:
+        assert "\n" not in str(error)
+        assert "private" not in str(error)
+        # SQLAlchemy's own message, which quotes parameters, must not show in a traceback either
+        assert error.__cause__ is None
+        assert error.__context__ is None or error.__suppress_context__
+    state.close()
+
+
+def test_a_file_corrupted_while_open_fails_in_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "s.sqlite3"
+    state = BankState(f"sqlite:///{file}", collection="c", name="n")
+    state.set_weights({f"m{i}": 0.5 for i in range(2_000)})
+    state.close()
+    file.write_bytes(file.read_bytes()[:4096] + b"\x55" * (file.stat().st_size - 4096))
+    for call in (state.runs, state.version, lambda: state.set_weights({"a": 0.1}), lambda: state.get(["m1"])):
+        with pytest.raises(StateError, match=r"state database .* (failed|was altered): "):
+            call()  # type: ignore[operator]
+
+
+def test_a_database_restored_from_a_backup_is_read_again(tmp_path: Path) -> None:
+    file = tmp_path / "s.sqlite3"
+    state = BankState(f"sqlite:///{file}", collection="c", name="n")
+    state.set_weights({"a": 0.5})
+    with closing(sqlite3.connect(file)) as live, closing(sqlite3.connect(tmp_path / "backup")) as backup:
+        live.backup(backup)
+        state.set_weights({"a": 0.25, "b": 0.25})
+        assert state.weights(["a", "b"]).tolist() == [0.25, 0.25]
+        backup.backup(live)
+    assert state.weights(["a", "b"]).tolist() == [0.5, 1]
+    assert state.known_ids() == {"a"}
+    state.set_weights({"b": 0.75})
+    assert state.weights(["a", "b"]).tolist() == [0.5, 0.75]
+    state.close()

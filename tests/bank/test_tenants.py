@@ -99,6 +99,35 @@ def test_nothing_of_another_tenant_can_be_touched(tenants: tuple[MemoryBank, Mem
     assert ada.get(["a0"])[0].metadata == {"k": 1, "user": "ada"}
 
 
+@pytest.mark.parametrize("kind", ["reweight", "update"])
+def test_undo_leaves_alone_what_another_tenant_owns_by_now(
+    tenants: tuple[MemoryBank, MemoryBank, MemoryBank], kind: str
+) -> None:
+    everyone, ada, bob = tenants
+    if kind == "reweight":
+        run = ada.set_weights({"a0": 0.5, "a1": 0.5})
+    else:
+        run = ada.update("a0", "rewritten", embedding=np.ones(16))
+    ada.content.collection.update(ids=["a0"], metadatas=[{"user": "bob"}])
+    before = everything(bob)
+    with pytest.raises(JournalError, match=r"1 memories have left this tenant .* such as 'a0'"):
+        ada.undo(run.run_id)
+    assert everything(bob) == before
+    if kind == "reweight":
+        everyone.undo(run.run_id)
+        assert everyone.weights(["a0", "a1"]).tolist() == [1, 1]
+
+
+def test_weights_of_others_are_not_told(tenants: tuple[MemoryBank, MemoryBank, MemoryBank]) -> None:
+    everyone, ada, bob = tenants
+    bob.set_weights({"b0": 0.25})
+    ada.set_weights({"a0": 0.5})
+    asked = ["b0", "a0", "b1", "a1", "a0", "nobody's"]
+    assert ada.weights(asked).tolist() == [0, 0.5, 0, 1, 0.5, 0]
+    assert ada.weights([]).tolist() == []
+    assert everyone.weights(asked).tolist() == [0.25, 0.5, 1, 1, 0.5, 1]
+
+
 def test_dreams_of_distinct_tenants_do_not_exclude_each_other(
     tenants: tuple[MemoryBank, MemoryBank, MemoryBank],
 ) -> None:
@@ -138,3 +167,24 @@ def test_a_filter_that_is_no_equality_reads_only(open_bank: OpenBank, rng: np.ra
         open_bank(where={"n": np.int64(3)})
     with pytest.raises(ConfigError, match="Expected where"):
         open_bank(where={"n": None}).ids()
+
+
+def test_an_undo_by_the_owner_stays_the_tenants_run(open_bank: OpenBank, rng: np.random.Generator) -> None:
+    whole = open_bank()
+    ada = open_bank(where={"user": "ada"})
+    ada.add(["x y"], ids=["a1"], embeddings=rng.standard_normal((1, 4)))
+    lowered = ada.set_weights({"a1": 0.2})
+    undone = whole.undo(lowered.run_id)
+    assert [run.run_id for run in ada.runs(1)] == [undone.run_id]
+    ada.undo(undone.run_id)
+    assert ada.weights(["a1"]) == 0.2
+
+
+def test_undo_wants_a_runs_id(open_bank: OpenBank, rng: np.random.Generator) -> None:
+    bank = open_bank()
+    bank.add(["x y"], embeddings=rng.standard_normal((1, 4)))
+    dry = bank.sweep(dry_run=True)
+    for wrong in (dry, dry.run_id, 5):
+        with pytest.raises(ConfigError, match="a run's id"):
+            bank.undo(wrong)  # type: ignore[arg-type]
+    assert repr(bank).startswith("MemoryBank('test-")

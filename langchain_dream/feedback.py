@@ -1,16 +1,23 @@
-"""Which documents a run returned, so that feedback can name the run alone."""
+"""What each run returned with which scores, so that feedback can name the run alone.
+
+A document's metadata is the user's, or whoever wrote the memory's: no score is taken from it, or a memory
+could give itself all the credit of a task.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from langchain_core.documents import Document
 
 from shared_core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from shared_core import Hit
 
 REMEMBERED_RUNS = 1_000
 
@@ -20,47 +27,60 @@ class FeedbackLog:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._runs: OrderedDict[str, list[Document]] = OrderedDict()
+        self._runs: OrderedDict[str, dict[str, float]] = OrderedDict()
 
-    def remember(self, run_id: UUID, documents: Sequence[Document]) -> None:
+    def remember(self, run_id: UUID, hits: Sequence[Hit]) -> None:
         """Keep what a run returned, and let go of the oldest run."""
         with self._lock:
-            self._runs[str(run_id)] = list(documents)
+            self._runs[str(run_id)] = {hit.id: hit.score for hit in hits}
             while len(self._runs) > REMEMBERED_RUNS:
                 self._runs.popitem(last=False)
 
     def resolve(self, docs_or_run: Any, prefix: str) -> tuple[list[str], list[float]]:
         """Return ids and scores of documents, of a run id, or of a tracer's run, be it a chain's around ours.
 
+        A document has the score that we gave it: in the run whose score it still shows, else in the last run
+        that returned it. Where one is not remembered, as after a restart, all share the credit equally.
+
         Raises:
-            ConfigError: An unknown run, no documents, or documents without id or score.
+            ConfigError: An unknown run, no documents, or documents that a retriever of ours did not return.
         """
-        documents = self._documents(docs_or_run)
-        if not documents:
+        if isinstance(docs_or_run, Document):
+            docs_or_run = [docs_or_run]
+        if isinstance(docs_or_run, Sequence) and not isinstance(docs_or_run, str):
+            found = self._of_documents(docs_or_run, f"{prefix}score")
+        else:
+            found = self._of_run(_run_ids(docs_or_run))
+        if not found:
             raise ConfigError("feedback got no documents: the search found none, so nothing can be credited")
-        ids: dict[str, float] = {}
+        scores = list(found.values())
+        known = [score for score in scores if score is not None]
+        return list(found), known if len(known) == len(scores) else [0.0] * len(scores)
+
+    def _of_documents(self, documents: Sequence[Any], key: str) -> dict[str, float | None]:
+        found: dict[str, float | None] = {}
         for document in documents:
-            score = document.metadata.get(f"{prefix}score")
-            if document.id is None or not isinstance(score, (int, float)):
+            if not isinstance(document, Document):
+                raise ConfigError("feedback takes a list of documents, a run's id, or a run object")
+            if document.id is None or key not in document.metadata:
                 raise ConfigError(
-                    f"document {document.id!r} has no id or no {prefix}score: give back the documents that "
+                    f"document {document.id!r} has no id or no {key}: give back the documents that "
                     "this retriever returned, or the run's id"
                 )
-            ids.setdefault(document.id, float(score))
-        return list(ids), list(ids.values())
+            found.setdefault(document.id, self._given(document.id, document.metadata[key]))
+        return found
 
-    def _documents(self, docs_or_run: Any) -> Sequence[Document]:
-        if isinstance(docs_or_run, Document):
-            return [docs_or_run]
-        if isinstance(docs_or_run, Sequence) and not isinstance(docs_or_run, str):
-            if not all(isinstance(item, Document) for item in docs_or_run):
-                raise ConfigError("feedback takes a list of documents, a run's id, or a run object")
-            return docs_or_run
-        run_ids = _run_ids(docs_or_run)
+    def _given(self, memory_id: str, shown: Any) -> float | None:
+        """Return a score that we gave a memory; ``shown`` only tells which, where we gave it several."""
+        with self._lock:
+            given = [scores[memory_id] for scores in reversed(self._runs.values()) if memory_id in scores]
+        return next((score for score in given if score == shown), given[0] if given else None)
+
+    def _of_run(self, run_ids: list[str]) -> dict[str, float | None]:
         with self._lock:
             for run_id in run_ids:
                 if run_id in self._runs:
-                    return self._runs[run_id]
+                    return dict(self._runs[run_id])
         raise ConfigError(
             f"run {run_ids[0]!r} is not among the last {REMEMBERED_RUNS} runs of this retriever: "
             "give the documents it returned instead"

@@ -16,9 +16,8 @@ import numpy as np
 from langchain_core.documents import Document
 from langchain_core.vectorstores import VectorStore
 
-from langchain_dream.documents import to_documents
 from shared_core.config import RetrievalConfig
-from shared_core.errors import StateError, UnsupportedStoreError
+from shared_core.errors import ConfigError, StateError, UnsupportedStoreError
 from shared_core.types import Hit
 
 if TYPE_CHECKING:
@@ -42,7 +41,6 @@ class StoreSearch:
         *,
         state_url: str | None,
         bank_name: str | None,
-        prefix: str,
         track_access: bool,
     ) -> None:
         from shared_core import BankState
@@ -57,7 +55,6 @@ class StoreSearch:
             raise UnsupportedStoreError(f"{name} shows no embedder, and true cosines need one: use Chroma")
         self._vectorstore = vectorstore
         self._embeddings = vectorstore.embeddings
-        self._prefix = prefix
         self._track_access = track_access
         self._lock = threading.Lock()
         self._vectors: OrderedDict[str, FloatArray] = OrderedDict()
@@ -75,15 +72,15 @@ class StoreSearch:
             "bank need: keep these memories in Chroma; weights and feedback work with any store"
         )
 
-    def search(self, query: str, **options: Any) -> list[Document]:
-        """Search, weigh, translate."""
-        if not query.strip():
+    def search(self, query: str, **options: Any) -> list[Hit]:
+        """Search and weigh."""
+        if not _text(query).strip():
             return []
         return self._search(query, np.asarray(self._embeddings.embed_query(query), float), options)
 
-    async def asearch(self, query: str, **options: Any) -> list[Document]:
+    async def asearch(self, query: str, **options: Any) -> list[Hit]:
         """Embed with the store's own coroutine, then search in a thread."""
-        if not query.strip():
+        if not _text(query).strip():
             return []
         vector = np.asarray(await self._embeddings.aembed_query(query), float)
         return await asyncio.to_thread(self._search, query, vector, options)
@@ -96,7 +93,7 @@ class StoreSearch:
 
         return give_feedback(self.state, ids, scores, success, config)
 
-    def _search(self, query: str, vector: FloatArray, options: dict[str, Any]) -> list[Document]:
+    def _search(self, query: str, vector: FloatArray, options: dict[str, Any]) -> list[Hit]:
         from shared_core.retrieval import mmr, widening_top_k
 
         known = {
@@ -131,7 +128,7 @@ class StoreSearch:
             rows = mmr(best.score, vectors, config.k, config.lambda_mult).tolist()
         if self._track_access:
             self.state.record_access(best.keys[row] for row in rows)
-        hits = [
+        return [
             Hit(
                 id=best.keys[row],
                 text=found[best.keys[row]].page_content,
@@ -142,7 +139,6 @@ class StoreSearch:
             )
             for row in rows
         ]
-        return to_documents(hits, self._prefix)
 
     def _cosines(self, query: FloatArray, documents: Sequence[Document]) -> FloatArray:
         texts = [document.page_content for document in documents]
@@ -164,6 +160,12 @@ class StoreSearch:
             while len(self._vectors) > CACHED_EMBEDDINGS:
                 self._vectors.popitem(last=False)
         return np.stack([known[text] for text in texts])
+
+
+def _text(query: object) -> str:
+    if not isinstance(query, str):
+        raise ConfigError(f"a query is text, not {query!r}")
+    return query
 
 
 def _id(document: Document) -> str:

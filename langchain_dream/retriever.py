@@ -15,6 +15,7 @@ from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
 from pydantic import ConfigDict, Field, PrivateAttr
 from typing_extensions import override
 
+from langchain_dream.documents import to_documents
 from langchain_dream.feedback import FeedbackLog
 from langchain_dream.search import DocumentSearch, open_search
 
@@ -91,7 +92,6 @@ class DreamRetriever(VectorStoreRetriever):
             value_key=self.value_key,
             backend=self.backend,
             reranker=self.reranker,
-            prefix=self.metadata_prefix,
             track_access=self.track_access,
         )
 
@@ -102,12 +102,12 @@ class DreamRetriever(VectorStoreRetriever):
 
     @classmethod
     def from_retriever(cls, retriever: VectorStoreRetriever, **options: Any) -> DreamRetriever:
-        """Replace a retriever that is configured already, keeping its search options, tags and metadata."""
-        kept = {
-            name: getattr(retriever, name)
-            for name in ("search_type", "search_kwargs", "tags", "metadata", "name")
-        }
-        return cls(vectorstore=retriever.vectorstore, **{**kept, **options})
+        """Replace a retriever that is configured already, keeping every field that both have.
+
+        Of one of ours that is all of them: a tenant's filter above all must not get lost.
+        """
+        shared = cls.model_fields.keys() & type(retriever).model_fields.keys()
+        return cls(**{**{name: getattr(retriever, name) for name in shared}, **options})
 
     @property
     def bank(self) -> MemoryBank:
@@ -125,18 +125,18 @@ class DreamRetriever(VectorStoreRetriever):
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun, **kwargs: Any
     ) -> list[Document]:
         options = self._options(kwargs)
-        documents = self._search.search(query, **options)
-        self._feedback.remember(run_manager.run_id, documents)
-        return documents
+        hits = self._search.search(query, **options)
+        self._feedback.remember(run_manager.run_id, hits)
+        return to_documents(hits, self.metadata_prefix)
 
     @override
     async def _aget_relevant_documents(
         self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, **kwargs: Any
     ) -> list[Document]:
         options = self._options(kwargs)
-        documents = await self._search.asearch(query, **options)
-        self._feedback.remember(run_manager.run_id, documents)
-        return documents
+        hits = await self._search.asearch(query, **options)
+        self._feedback.remember(run_manager.run_id, hits)
+        return to_documents(hits, self.metadata_prefix)
 
     def _options(self, kwargs: dict[str, Any]) -> dict[str, Any]:
         own = {} if self.k is None else {"k": self.k}
@@ -154,7 +154,9 @@ class DreamRetriever(VectorStoreRetriever):
 
         Args:
             docs_or_run: The documents that this retriever returned, or the run that returned them: its
-                id, or a tracer's run object. The last 1,000 runs are remembered.
+                id, or a tracer's run object. The last 1,000 runs are remembered with their scores; where
+                a document is of no remembered run (of another process), all share the credit equally,
+                for no score is taken from metadata, which a memory can bring along.
             success: True or False, or how well it went in [0, 1].
             config: Momentum and temperature of the consolidation.
 
@@ -162,7 +164,7 @@ class DreamRetriever(VectorStoreRetriever):
             The journal's run, which can be undone.
 
         Raises:
-            ConfigError: Unknown run, documents that carry no id or no score of ours, bad success.
+            ConfigError: Unknown run, documents that no DreamRetriever returned, bad success.
             MemoryNotFoundError: A document is not in this bank.
         """
         ids, scores = self._feedback.resolve(docs_or_run, self.metadata_prefix)
@@ -201,6 +203,13 @@ class DreamRetriever(VectorStoreRetriever):
     ) -> SweepReport:
         """``sweep`` in a thread, without blocking the event loop."""
         return await self.bank.asweep(config, dry_run=dry_run, progress=progress)
+
+    def __deepcopy__(self, memo: Any = None) -> Any:
+        """Refuse to be copied deeply, as to be pickled; ``copy.copy`` shares the open store."""
+        raise TypeError(
+            "DreamRetriever holds an open vector store and cannot be deep-copied: use copy.copy, or "
+            "DreamRetriever.from_retriever for one of its own"
+        )
 
     def __reduce__(self) -> Any:
         """Refuse to be pickled: an open database and vector store cannot travel between processes."""

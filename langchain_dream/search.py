@@ -6,14 +6,12 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from langchain_core.documents import Document
 from langchain_core.vectorstores import VectorStore
 
-from langchain_dream.documents import to_documents
 from shared_core.errors import ConfigError, UnsupportedStoreError
 
 if TYPE_CHECKING:
-    from shared_core import BankRetriever, ConsolidationConfig, MemoryBank, Run
+    from shared_core import BankRetriever, ConsolidationConfig, Hit, MemoryBank, Run
 
 
 class DocumentSearch(Protocol):
@@ -24,11 +22,11 @@ class DocumentSearch(Protocol):
         """The memory bank, where the store has one."""
         ...
 
-    def search(self, query: str, **options: Any) -> list[Document]:
-        """Return documents, best first."""
+    def search(self, query: str, **options: Any) -> list[Hit]:
+        """Return hits, best first."""
         ...
 
-    async def asearch(self, query: str, **options: Any) -> list[Document]:
+    async def asearch(self, query: str, **options: Any) -> list[Hit]:
         """``search`` without blocking the event loop."""
         ...
 
@@ -48,7 +46,6 @@ def open_search(
     value_key: str | None,
     backend: str,
     reranker: Any,
-    prefix: str,
     track_access: bool,
 ) -> DocumentSearch:
     """Open the search that fits the vector store.
@@ -72,7 +69,6 @@ def open_search(
             vectorstore,
             state_url=state_url,
             bank_name=bank_name,
-            prefix=prefix,
             track_access=track_access,
         )
     bank = MemoryBank.from_collection(
@@ -84,37 +80,35 @@ def open_search(
     )
     config = RetrievalConfig(backend=backend)  # type: ignore[arg-type]
     return ChromaSearch(
-        BankRetriever(bank, config, reranker=reranker, track_access=track_access), vectorstore, prefix
+        BankRetriever(bank, config, reranker=reranker, track_access=track_access), vectorstore
     )
 
 
 class ChromaSearch:
-    """A memory bank's retriever, speaking LangChain's documents and search options."""
+    """A memory bank's retriever, speaking LangChain's search options."""
 
-    def __init__(self, retriever: BankRetriever, vectorstore: VectorStore, prefix: str) -> None:
+    def __init__(self, retriever: BankRetriever, vectorstore: VectorStore) -> None:
         self._retriever = retriever
         self._vectorstore = vectorstore
-        self._prefix = prefix
 
     @property
     def bank(self) -> MemoryBank:
         """The memory bank."""
         return self._retriever.bank
 
-    def search(self, query: str, **options: Any) -> list[Document]:
-        """Embed, search, translate."""
-        return to_documents(self._retriever.search(query, **_translated(options)), self._prefix)
+    def search(self, query: str, **options: Any) -> list[Hit]:
+        """Embed and search."""
+        return self._retriever.search(query, **_translated(options))
 
-    async def asearch(self, query: str, **options: Any) -> list[Document]:
+    async def asearch(self, query: str, **options: Any) -> list[Hit]:
         """Embed with the store's own coroutine, then search in a thread."""
         embeddings = self._vectorstore.embeddings
-        if embeddings is None or not query.strip():
+        if embeddings is None or not isinstance(query, str) or not query.strip():
             return await asyncio.to_thread(self.search, query, **options)
         vector = await embeddings.aembed_query(query)
-        hits = await asyncio.to_thread(
+        return await asyncio.to_thread(
             self._retriever.search_by_vector, vector, query=query, **_translated(options)
         )
-        return to_documents(hits, self._prefix)
 
     def feedback(
         self, ids: Sequence[str], scores: Sequence[float], success: float, config: ConsolidationConfig | None

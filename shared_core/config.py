@@ -88,10 +88,11 @@ class ForgettingConfig:
                 f"sigma={self.sigma!r} and noise_ratio={self.noise_ratio!r}: give exactly one, the other None"
             )
         _in_range("noise strength", self.sigma if self.noise_ratio is None else self.noise_ratio, 0, 1e6)  # type: ignore[arg-type]
-        if len(set(self.terms)) != len(self.terms) or not self.terms:
-            raise ConfigError(f"terms={self.terms!r} must name at least one activation term, each once")
-        for term in self.terms:
+        terms = self.terms if isinstance(self.terms, (tuple, list)) else ()
+        for term in terms:
             _one_of("terms", term, get_args(ActivationTerm))
+        if not terms or len(set(terms)) != len(terms):
+            raise ConfigError(f"terms={self.terms!r} must name at least one activation term, each once")
         _one_of("noise", self.noise, get_args(NoiseFamily))
         _one_of("retrieval_form", self.retrieval_form, get_args(RetrievalForm))
         _one_of("decay_law", self.decay_law, get_args(DecayLaw))
@@ -189,5 +190,8 @@ class RetrievalConfig:
         _positive("rrf_k", self.rrf_k)
         if self.score_threshold is not None:
             _in_range("score_threshold", self.score_threshold, -1, 1)
-        if len(self.rrf_weights) != 2 or min(self.rrf_weights) < 0 or sum(self.rrf_weights) <= 0:
+        arms = self.rrf_weights if isinstance(self.rrf_weights, (tuple, list)) else ()
+        if len(arms) != 2 or not any(arms):
             raise ConfigError(f"rrf_weights={self.rrf_weights!r} must be two numbers, 0 or more, not both 0")
+        for arm in arms:
+            _in_range("rrf_weights", arm, 0, 1e6)

@@ -19,6 +19,7 @@ from shared_core.retrieval.vectors import ResidentVectors, merge, unit_rows
 
 if TYPE_CHECKING:
     from shared_core.bank import CollectionChange, MemoryBank
+    from shared_core.bank.chroma import ChromaContent
     from shared_core.config import SearchBackend
     from shared_core.types import FloatArray, Where
 
@@ -37,48 +38,52 @@ class DenseSearch:
 
     def __init__(self, bank: MemoryBank, backend: SearchBackend) -> None:
         self._content = bank.content
+        self._state = bank.state
         self._scanning = backend == "scan"
         self._norms_matter = backend == "auto" and bank.content.space != "cosine"
         self._may_be_stale = bank.content.database_file() is not None
         self._lock = threading.Lock()
         self._resident: ResidentVectors | None = None
         self._beside_index = ResidentVectors()
+        self._version = -1
 
-    def survey(self, ids: Collection[str], *, rewritten: bool = False) -> None:
+    @property
+    def holds_all(self) -> bool:
+        """Whether every embedding is held in memory, so that a rewriting must be told of."""
+        return self._scanning or self._resident is not None
+
+    def survey(self, ids: Collection[str], fresh: ChromaContent | None = None) -> None:
         """Find out what the index cannot serve, and hold that in memory.
 
         Args:
             ids: All ids of the bank.
-            rewritten: Look for embeddings that another process rewrote, too; reads every embedding.
+            fresh: The content, opened anew; every embedding is read from it, also what was rewritten.
         """
         with self._lock:
-            self._resident = None
-            self._beside_index = ResidentVectors()
-            if self._scanning or not ids:
-                return
-            if self._norms_matter:
-                resident, unit = self._load()
-                if not unit:
-                    self._scanning, self._resident = True, resident
-                    return
-            if self._may_be_stale:
-                if rewritten:
-                    self._beside_index.add(self._rewritten())
-                elif missing := self._not_indexed(ids):
-                    self._beside_index.add(self._content.get_embeddings(missing))
+            # before the reading: what is rewritten meanwhile is taken up twice rather than never
+            version = self._state.version()
+            holding, self._resident, self._beside_index = self.holds_all, None, ResidentVectors()
+            reread = fresh is not None and (self._may_be_stale or holding)
+            if ids and (reread or (self._norms_matter and not self._scanning)):
+                matrix_ids, matrix = (fresh or self._content).embeddings()
+                self._scanning = self._scanning or (self._norms_matter and not _unit(matrix))
+                if matrix_ids and reread and self._may_be_stale and not self._scanning:
+                    self._beside_index.add(self._otherwise_indexed(matrix_ids, matrix))
+                if self._scanning or (reread and holding):
+                    self._resident = ResidentVectors()
+                    self._resident.load(matrix_ids, matrix)
+            if ids and fresh is None and self._may_be_stale and not self._scanning:
+                self._beside_index.add(self._content.get_embeddings(self._not_indexed(ids)))
+            self._version = version
 
     def update(self, change: CollectionChange) -> None:
-        """Take up what was added to and removed from the collection."""
+        """Take up what was added and removed, and what our own runs rewrote."""
         with self._lock:
-            added = self._content.get_embeddings(change.added)
-            if self._norms_matter and added and not _unit(np.stack(list(added.values()))):
-                self._scanning = True
-            if self._resident is not None:
-                self._resident.remove(change.removed)
-                self._resident.add(added)
-            if self._may_be_stale:
-                self._beside_index.remove(change.removed)
-                self._beside_index.add(added)
+            version = self._state.version()
+            rewritten = [] if version == self._version else self._state.rewritten_since(self._version)
+            if change or rewritten:
+                self._take_up(change, rewritten)
+            self._version = version
 
     def search(
         self, query: FloatArray, n: int, where: Where | None, where_document: Where | None
@@ -98,8 +103,10 @@ class DenseSearch:
         if self._norms_matter and not found.unit:
             self._scanning = True
             return self.scan(query, n, where, where_document)
-        order = np.argsort(-found.similarity, kind="stable")
-        indexed = [found.ids[row] for row in order], found.similarity[order]
+        # an embedding that is not finite resembles nothing, as in a scan
+        similarity = np.where(np.isfinite(found.similarity), found.similarity, 0.0)
+        order = np.argsort(-similarity, kind="stable")
+        indexed = [found.ids[row] for row in order], similarity[order]
         beside = self._beside_index
         if not len(beside):
             return indexed
@@ -108,9 +115,8 @@ class DenseSearch:
 
     def embeddings(self, ids: Sequence[str]) -> dict[str, FloatArray]:
         """Return the embeddings, each of shape (d,), of those ids that are in the bank."""
-        beside = self._beside_index.take(ids)
-        found = self._content.get_embeddings([i for i in ids if i not in beside])
-        return {**found, **beside}
+        known = (self._resident or self._beside_index).take(ids)
+        return {**self._content.get_embeddings([i for i in ids if i not in known]), **known}
 
     def scan(
         self, query: FloatArray, n: int, where: Where | None, where_document: Where | None
@@ -118,7 +124,7 @@ class DenseSearch:
         """``search`` without the index: exact over every embedding of the bank."""
         with self._lock:
             if self._resident is None:
-                self._resident, _ = self._load()
+                self._resident = self._load()
             resident = self._resident
         if len(resident) and resident.dimension != len(query):
             raise DimensionMismatchError(
@@ -129,20 +135,52 @@ class DenseSearch:
 
     # ---- inner
 
-    def _load(self) -> tuple[ResidentVectors, bool]:
-        ids, matrix = self._content.embeddings()
+    def _take_up(self, change: CollectionChange, rewritten: list[str]) -> None:
+        added, unknown = self._added(change.added)
+        again: dict[str, FloatArray] = {}
+        if rewritten:
+            # by whatever process: our index may hold the old version
+            with self._content.anew() as content:
+                again = content.get_embeddings(rewritten)
+        vectors = {**added, **again}
+        if self._norms_matter and vectors and not _unit(np.stack(list(vectors.values()))):
+            self._scanning = True
+        if self._resident is not None:
+            self._resident.remove(change.removed)
+            self._resident.add(vectors)
+        if self._may_be_stale:
+            beside = self._beside_index
+            beside.remove(change.removed)
+            # what the index knows stays with the index, which follows every later change of this process
+            held = self._content.get_embeddings(list(again))
+            known = set(beside.ids) | unknown
+            beside.add(
+                {i: v for i, v in vectors.items() if i in known or (i in again and _apart(held.get(i), v))}
+            )
+
+    def _added(self, ids: list[str]) -> tuple[dict[str, FloatArray], set[str]]:
+        """Return the embeddings of new ids, and which of these the index does not know."""
+        if not ids:
+            return {}, set()
+        try:
+            # asking the index for these alone is cheap: what this process added is known to it
+            return self._content._get_embeddings(ids), set()
+        except StaleIndexError:
+            return self._content.get_embeddings(ids), set(self._not_indexed(ids))
+
+    def _load(self) -> ResidentVectors:
         resident = ResidentVectors()
-        resident.load(ids, matrix)
-        return resident, _unit(matrix)
+        resident.load(*self._content.embeddings())
+        # the index may hold older versions
+        resident.add(self._beside_index.take(self._beside_index.ids))
+        return resident
 
     def _not_indexed(self, ids: Collection[str]) -> list[str]:
         indexed = set(self._content.indexed()[0])
         return [memory_id for memory_id in ids if memory_id not in indexed]
 
-    def _rewritten(self) -> dict[str, FloatArray]:
+    def _otherwise_indexed(self, ids: list[str], matrix: FloatArray) -> dict[str, FloatArray]:
         """Return the embeddings that the index lacks or holds in an older version."""
-        with self._content.anew() as content:
-            ids, matrix = content.embeddings()
         indexed, held = self._content.indexed(embeddings=True)
         row_of = {memory_id: row for row, memory_id in enumerate(indexed)}
         known = np.array([row_of.get(memory_id, -1) for memory_id in ids])
@@ -162,3 +200,10 @@ class DenseSearch:
 
 def _unit(matrix: FloatArray) -> bool:
     return bool(np.all(np.abs(np.linalg.norm(matrix, axis=1) - 1.0) < NORM_TOLERANCE))
+
+
+def _apart(one: FloatArray | None, other: FloatArray) -> bool:
+    if one is None:
+        return True
+    first, second = unit_rows(np.stack([one, other]))
+    return bool(np.linalg.norm(first - second) > STALE_TOLERANCE)

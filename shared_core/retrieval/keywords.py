@@ -22,9 +22,11 @@ class KeywordSearch:
         self._version = -1
 
     def update(self, change: CollectionChange) -> None:
-        """Take up what was added to and removed from the collection; nothing while there is no index."""
+        """Take up what was added, removed or touched; nothing while there is no index."""
         with self._lock:
-            if self._index is not None:
+            if change.touched:
+                self._index = None
+            elif self._index is not None:
                 self._index.remove(change.removed)
                 self._put(self._index, change.added)
 
@@ -42,9 +44,11 @@ class KeywordSearch:
         version = self._state.version()
         with self._lock:
             if self._index is None:
-                self._index = Bm25Index()
+                index = Bm25Index()
                 for records in self._content.records():
-                    self._index.replace([r.id for r in records], [r.text for r in records])
+                    index.replace([r.id for r in records], [r.text for r in records])
+                # only now: a read that fails must not leave half an index
+                self._index = index
             elif version != self._version:
                 self._put(self._index, self._state.rewritten_since(self._version))
             self._version = version

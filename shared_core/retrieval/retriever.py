@@ -7,7 +7,8 @@ here is exact over the index's order, or over every embedding with ``backend="sc
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,10 @@ UNBOUNDED = 2**31 - 1
 """More memories than any collection holds; a depth of search, never a size of memory."""
 MARGIN = 8
 """How many more than k are asked of the index at first: suppressed memories take up places."""
+LARGEST = 1e18
+"""Of a query vector's numbers: the squares of larger ones leave the range of float32."""
+SHOWN = 60
+"""Characters of a senseless vector that a message quotes."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,8 @@ class BankRetriever:
         self.track_access = track_access
         self._dense = DenseSearch(bank, self.config.backend)
         self._keywords = KeywordSearch(bank)
+        self._refreshing = threading.Lock()
+        self._behind = False
 
     def search(
         self,
@@ -90,7 +97,7 @@ class BankRetriever:
             ConfigError: A bad option or filter, or no embedder.
             DimensionMismatchError: The embedder does not fit the collection.
         """
-        if not query.strip():
+        if not _text(query).strip():
             return []
         return self.search_by_vector(
             self.embed(query), query=query, where=where, where_document=where_document, **overrides
@@ -108,13 +115,16 @@ class BankRetriever:
         """``search`` with an embedding at hand; keywords and rerankers still need ``query``.
 
         Raises:
-            InvalidMemoryError: The vector is not of shape (d,), or holds NaN or infinity.
+            InvalidMemoryError: The vector is not of shape (d,), holds NaN or infinity, or is too large.
             ConfigError, DimensionMismatchError: As for ``search``.
         """
-        array = np.asarray(vector, float)
-        if array.ndim != 1 or not np.all(np.isfinite(array)):
-            raise InvalidMemoryError(f"a query vector needs shape (d,) and finite numbers, not {array.shape}")
-        request = _Query(query, array, where, where_document, self._config(overrides))
+        request = _Query(
+            _text(query),
+            _query_vector(vector),
+            _filter("where", where),
+            _filter("where_document", where_document),
+            self._config(overrides),
+        )
         self.refresh(force=False)
         hits = self._hybrid(request) if request.config.search_type == "hybrid" else self._similar(request)
         if self.track_access and hits:
@@ -143,16 +153,24 @@ class BankRetriever:
     def refresh(self, *, force: bool = True) -> None:
         """Take up documents that others added, removed or rewrote.
 
-        Every search does so for additions and removals; ``force`` also reads rewritten texts and
-        embeddings anew.
+        Every search does so as far as it is told of changes; ``force`` reads all texts and embeddings anew.
         """
-        change = self._watch.poll(force=force)
-        if force:
-            self._dense.survey(self._watch.ids, rewritten=True)
-            self._keywords.reload()
-        elif change:
-            self._dense.update(change)
-            self._keywords.update(change)
+        with self._refreshing:
+            force = force or self._behind
+            watch = self._watch
+            # a change is told once: until it is taken up whole, the next search must read all anew
+            self._behind = True
+            change = watch.poll()
+            if force or (change.touched and self._dense.holds_all):
+                with self.bank.content.anew() as fresh:
+                    # opening it writes to the file, so that the watch must look after that
+                    watch.poll(force=True)
+                    self._dense.survey(watch.ids, fresh)
+                self._keywords.reload()
+            else:
+                self._dense.update(change)
+                self._keywords.update(change)
+            self._behind = False
 
     def embed(self, query: str) -> FloatArray:
         """Return the query's embedding, shape (d,).
@@ -250,7 +268,9 @@ class BankRetriever:
 
     def _diverse(self, hits: list[Hit], request: _Query) -> list[Hit]:
         vectors = self._dense.embeddings([hit.id for hit in hits])
-        hits = [hit for hit in hits if hit.id in vectors]
+        # what has no direction resembles nothing, and would always count as diverse
+        known = {key for key, vector in vectors.items() if np.isfinite(vector).all() and vector.any()}
+        hits = [hit for hit in hits if hit.id in known]
         if not hits:
             return []
         rows = mmr(
@@ -304,3 +324,39 @@ class BankRetriever:
         )
         order = np.argsort(-scores, kind="stable")
         return [replace(head[row], score=float(scores[row])) for row in order] + tail
+
+
+def _text(query: object) -> str:
+    if not isinstance(query, str):
+        raise ConfigError(f"a query is text, not {query!r}")
+    return query
+
+
+def _filter(name: str, given: object) -> Where | None:
+    if given is not None and not isinstance(given, Mapping):
+        raise ConfigError(
+            f"{name}={given!r} is not a Chroma filter: give a mapping such as {{'user': 'ada'}}"
+        )
+    return given
+
+
+def _query_vector(vector: object) -> FloatArray:
+    try:
+        given = np.asarray(vector)
+        # numpy would drop an imaginary part, and read numbers out of strings
+        array = np.asarray(given, float) if given.dtype.kind in "fiub" else np.empty(0)
+    except (TypeError, ValueError):
+        array = np.empty(0)
+    if array.ndim != 1 or not array.size or not np.all(np.isfinite(array)):
+        raise InvalidMemoryError(
+            f"a query vector needs shape (d,) and finite numbers, not {_shortened(repr(vector))}"
+        )
+    if float(np.abs(array).max()) > LARGEST:
+        raise InvalidMemoryError(
+            f"a query vector with {np.abs(array).max():g} in it is too large for 32-bit embeddings: scale it"
+        )
+    return array
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."

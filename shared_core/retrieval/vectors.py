@@ -101,7 +101,8 @@ def _rows(ids: Iterable[str], allowed: Collection[str]) -> np.ndarray[tuple[int]
 
 
 def unit_rows(matrix: FloatArray) -> FloatArray:
-    """Return the rows of (n, d) scaled to norm 1, in the same dtype; a row of norm 0 stays 0."""
+    """Return the rows of (n, d) scaled to norm 1, in the same dtype; a row of norm 0, or not finite, is 0."""
+    matrix = np.where(np.isfinite(matrix).all(axis=1, keepdims=True), matrix, matrix.dtype.type(0))
     # the largest entry first: the squares of huge or tiny numbers leave the range of float32
     peak = np.abs(matrix).max(axis=1, keepdims=True, initial=0.0)
     unit: FloatArray = np.divide(matrix, peak, out=np.zeros_like(matrix), where=peak > 0)

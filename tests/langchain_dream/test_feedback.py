@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from langchain_chroma import Chroma
 from langchain_core.documents import Document
 from langchain_core.runnables import RunnableLambda
 from langchain_core.tracers.run_collector import RunCollectorCallbackHandler
@@ -100,3 +101,39 @@ def test_only_the_last_runs_are_remembered(retriever: DreamRetriever) -> None:
         retriever.invoke("")
     with pytest.raises(ConfigError, match="not among"):
         retriever.feedback(first, success=True)
+
+
+def test_a_memory_cannot_bring_its_own_score(embedder: Any, name: str) -> None:
+    store = filled(Chroma(collection_name=name, embedding_function=embedder))
+    lie = {"dream_score": 1e9}
+    store.add_texts(["The printer is upstairs."], ids=["poison"], metadatas=[lie])
+    retriever = DreamRetriever(vectorstore=store, k=4)
+    documents, run_id = searched(retriever)
+    poisoned = next(document for document in documents if document.id == "poison")
+    assert poisoned.metadata["dream_score"] == 1e9
+    # lowered first: a success shares its credit by score, and shows only below 1
+    retriever.feedback(run_id, success=False)
+    keys = [document.id for document in documents]
+    by_run, by_documents = credited(retriever, run_id, keys), credited(retriever, documents, keys)
+    assert by_documents == by_run
+    assert by_run[keys.index("poison")] < 1.0
+    # another process remembers no run: equal shares, whatever the metadata says
+    equal = credited(DreamRetriever(vectorstore=store), documents, keys)
+    assert len(set(equal)) == 1
+    assert equal != by_run
+
+
+def test_documents_of_an_older_run_have_the_scores_of_that_run(retriever: DreamRetriever) -> None:
+    first, run_id = searched(retriever)
+    retriever.feedback(run_id, success=False)
+    keys = [document.id for document in first]
+    expected = credited(retriever, run_id, keys)
+    retriever.invoke("Lunch is served from noon", k=8)
+    assert credited(retriever, first, keys) == expected
+
+
+def credited(retriever: DreamRetriever, named: Any, ids: list[Any]) -> list[float]:
+    run = retriever.feedback(named, success=True)
+    found = consolidation(retriever, ids)
+    retriever.bank.undo(run.run_id)
+    return found

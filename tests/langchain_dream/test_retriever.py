@@ -155,6 +155,8 @@ def test_serialisation(retriever: DreamRetriever, store: Chroma) -> None:
     assert ids(DreamRetriever(vectorstore=store, **dumped).invoke(QUERY)) == ids(retriever.invoke(QUERY))
     with pytest.raises(TypeError, match=r"cannot be pickled: send its configuration \(model_dump\)"):
         pickle.dumps(retriever)
+    with pytest.raises(TypeError, match=r"cannot be deep-copied: use copy\.copy"):
+        copy.deepcopy(retriever)
     assert ids(copy.copy(retriever).invoke(QUERY)) == ids(retriever.invoke(QUERY))
 
 
@@ -193,6 +195,43 @@ def test_from_retriever_keeps_its_options(store: Chroma) -> None:
     assert "t" in (ours.tags or [])
     assert len(ours.invoke(QUERY)) == 2
     assert DreamRetriever.from_retriever(plain, k=1).invoke(QUERY).__len__() == 1
+
+
+def test_from_one_of_ours_every_field_is_kept(store: Chroma, tmp_path: Path) -> None:
+    class Flat:
+        def score(self, query: str, texts: Any) -> np.ndarray:
+            return np.full(len(texts), 0.5)
+
+    given: dict[str, Any] = {
+        "where": {"topic": {"$in": ["wifi", "fire"]}},
+        "state_url": f"sqlite:///{tmp_path / 'tenant.sqlite3'}",
+        "bank_name": "tenant",
+        "value_key": "topic",
+        "backend": "scan",
+        "reranker": Flat(),
+        "metadata_prefix": "x_",
+        "track_access": False,
+        "k": 7,
+        "search_kwargs": {"min_weight": 0.0},
+    }
+    ours = DreamRetriever(vectorstore=store, **given)
+    again = DreamRetriever.from_retriever(ours)
+    for name in DreamRetriever.model_fields:
+        assert getattr(again, name) == getattr(ours, name), name
+    assert set(ids(again.invoke(QUERY))) == {"wifi", "fire"}
+    assert DreamRetriever.from_retriever(ours, k=1).where == given["where"]
+
+
+async def test_senseless_filters_and_queries(retriever: DreamRetriever) -> None:
+    for bad in ({"filter": 5}, {"where": "x"}, {"where": 5}, {"where_document": 5}, {"rrf_weights": None}):
+        with pytest.raises(ConfigError):
+            retriever.invoke(QUERY, **bad)
+        with pytest.raises(ConfigError):
+            await retriever.ainvoke(QUERY, **bad)
+    with pytest.raises(ConfigError, match="a query is text"):
+        retriever.invoke(None)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="a query is text"):
+        await retriever.ainvoke(5)  # type: ignore[arg-type]
 
 
 async def test_two_retrievers_over_one_collection_agree(store: Chroma, retriever: DreamRetriever) -> None:

@@ -102,6 +102,21 @@ def test_any_score_a_retriever_gives_is_taken(weighted: MemoryBank, score: Any, 
     assert repr(nodes[0].score) == given, "the retriever's own node must not change"
 
 
+@pytest.mark.parametrize("min_weight", [0.0, 0.01])
+def test_nodes_outside_the_tenant_are_dropped_and_not_counted(
+    index: VectorStoreIndex, weighted: MemoryBank, tmp_path: Path, name: str, min_weight: float
+) -> None:
+    weighted.content.collection.update(ids=["n0", "n1"], metadatas=[{"user": "ada"}, {"user": "bob"}])
+    ada = MemoryBank.open(tmp_path / "chroma", name, where={"user": "ada"})
+    bundle = QueryBundle("archive", embedding=weighted.content.get_embeddings(["n0"])["n0"].tolist())
+    nodes = [NodeWithScore(node=TextNode(text="x", id_=f"n{row}"), score=0.2) for row in (1, 0, 2)]
+    result = DreamPostprocessor(ada, min_weight=min_weight).postprocess_nodes(nodes, query_bundle=bundle)
+    assert ids(result) == ["n0"]
+    assert result[0].score == pytest.approx(1.0), "by its cosine, though the others have none here"
+    ada.close()
+    assert [memory.state.retrievals for memory in weighted.get(["n0", "n1", "n2"])] == [1, 0, 0]
+
+
 def test_query_string_or_bundle_but_not_both(weighted: MemoryBank) -> None:
     with pytest.raises(ValueError, match="both"):
         DreamPostprocessor(weighted).postprocess_nodes([], query_bundle=QueryBundle("a"), query_str="a")

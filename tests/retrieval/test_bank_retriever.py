@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared_core import BankRetriever, MemoryBank, RetrievalConfig
+from shared_core import BankRetriever, ForgettingConfig, MemoryBank, RetrievalConfig
 from shared_core.errors import ConfigError, DimensionMismatchError, InvalidMemoryError
 from tests.conftest import OpenBank, fill, unit_rows
 
@@ -224,3 +224,27 @@ def test_access_is_counted_unless_told_not_to(bank: MemoryBank, rng: np.random.G
     BankRetriever(bank).search_by_vector(matrix[0], k=1)
     BankRetriever(bank, track_access=False).search_by_vector(matrix[0], k=1)
     assert bank.get(["m0"])[0].state.retrievals == 1
+
+
+def test_senseless_arguments_are_refused_as_ours(bank: MemoryBank, rng: np.random.Generator) -> None:
+    fill(bank, rng)
+    retriever = BankRetriever(bank)
+    for bad in ("abc", [1, "a"], [1j] * 16, np.full(16, 1j), [], None, [[1], [1, 2]]):
+        with pytest.raises(InvalidMemoryError, match=r"shape \(d,\)"):
+            retriever.search_by_vector(bad)  # type: ignore[arg-type]
+    for large in (1e300, 1e30):
+        with pytest.raises(InvalidMemoryError, match="too large"):
+            retriever.search_by_vector(np.full(16, large))
+    for query in (None, 5):
+        with pytest.raises(ConfigError, match="a query is text"):
+            retriever.search(query)  # type: ignore[arg-type]
+    for name in ("where", "where_document"):
+        for value in ("x", 5, ["x"]):
+            with pytest.raises(ConfigError, match=f"{name}=.*filter"):
+                retriever.search_by_vector(np.ones(16), **{name: value})
+    for arms in (None, 5, ("a", "b"), (float("nan"), 1.0), "ab", (0, 0), (-1, 2), (1,)):
+        with pytest.raises(ConfigError, match="rrf_weights"):
+            retriever.search_by_vector(np.ones(16), rrf_weights=arms)
+    for terms in (None, 5, "geometric", (), [["geometric"]], ("geometric", "geometric")):
+        with pytest.raises(ConfigError, match="terms"):
+            ForgettingConfig(terms=terms)  # type: ignore[arg-type]

@@ -196,3 +196,98 @@ def test_searches_while_others_add_and_remove(bank: MemoryBank, rng: np.random.G
     for thread in threads:
         thread.join()
     assert not failures
+
+
+MODES: list[tuple[Any, Any]] = [("auto", "similarity"), ("scan", "similarity"), ("auto", "hybrid")]
+
+
+@pytest.mark.parametrize(("backend", "search_type"), MODES)
+def test_rewriting_is_seen_by_an_open_retriever(
+    bank: MemoryBank, rng: np.random.Generator, backend: Any, search_type: Any
+) -> None:
+    filled(bank, rng)
+    retriever = BankRetriever(bank, RetrievalConfig(backend=backend, search_type=search_type))
+    best(retriever, 0)
+    bank.add(["late"], ids=["late"], embeddings=axis(3)[None])
+    assert best(retriever, 3) == "late"
+    collection = bank.content.collection
+    for turn, memory_id in enumerate(("m7", "late")):
+        first = 4 + 3 * turn
+        bank.update(memory_id, f"novel {turn}", embedding=axis(first))
+        assert best(retriever, first) == memory_id
+        collection.update(ids=[memory_id], documents=["novel again"], embeddings=axis(first + 1)[None])
+        assert best(retriever, first + 1) == memory_id
+        collection.delete(ids=[memory_id])
+        collection.add(ids=[memory_id], documents=["novel still"], embeddings=axis(first + 2)[None])
+        hit = retriever.search_by_vector(axis(first + 2), query="novel", k=1)[0]
+        assert (hit.id, hit.similarity) == (memory_id, pytest.approx(1.0, abs=1e-5))
+
+
+@pytest.mark.parametrize(("backend", "search_type"), MODES)
+def test_our_own_rewriting_without_a_file_to_watch(
+    open_bank: OpenBank, rng: np.random.Generator, backend: Any, search_type: Any
+) -> None:
+    bank = open_bank(":memory:")
+    filled(bank, rng)
+    retriever = BankRetriever(bank, RetrievalConfig(backend=backend, search_type=search_type))
+    best(retriever, 0)
+    run = bank.update("m7", "novel", embedding=axis(4))
+    assert best(retriever, 4) == "m7"
+    bank.undo(run.run_id)
+    assert best(retriever, 4, min_weight=0.0) != "m7"
+
+
+@pytest.mark.parametrize(("backend", "search_type"), MODES)
+def test_another_process_rewrites(
+    bank: MemoryBank, rng: np.random.Generator, tmp_path: Path, name: str, backend: Any, search_type: Any
+) -> None:
+    filled(bank, rng)
+    retriever = BankRetriever(bank, RetrievalConfig(backend=backend, search_type=search_type))
+    best(retriever, 0)
+    elsewhere(
+        tmp_path / "chroma", name, "collection.update(ids=['m7'], documents=['novel'], embeddings=V(4))"
+    )
+    if retriever.config.backend == "auto" and search_type == "similarity":
+        retriever.refresh()  # the index itself does not learn of it
+    assert best(retriever, 4) == "m7"
+    # what reopened the collection must not be taken for a writing of others, over and over
+    mark = retriever._watch._mark
+    assert best(retriever, 4) == "m7"
+    assert retriever._watch._mark == mark
+
+
+def test_our_own_rewriting_by_another_process(
+    bank: MemoryBank, rng: np.random.Generator, tmp_path: Path, name: str
+) -> None:
+    filled(bank, rng)
+    retriever = BankRetriever(bank)
+    best(retriever, 0)
+    program = (
+        "import sys, numpy as np; from shared_core import MemoryBank;"
+        "MemoryBank.open(sys.argv[1], sys.argv[2]).update('m7', 'novel', embedding=np.eye(16)[4])"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tmp_path / "chroma"), name], check=True, timeout=60)
+    assert best(retriever, 4) == "m7"
+
+
+@pytest.mark.parametrize(("backend", "search_type"), MODES)
+def test_a_failed_taking_up_loses_no_change(
+    bank: MemoryBank,
+    rng: np.random.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+    backend: Any,
+    search_type: Any,
+) -> None:
+    filled(bank, rng)
+    retriever = BankRetriever(bank, RetrievalConfig(backend=backend, search_type=search_type))
+    best(retriever, 0)
+    bank.add(["novel"], ids=["x"], embeddings=axis(3)[None])
+
+    def fails(*_: object) -> None:
+        raise OSError("the disk is busy")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(retriever._dense, "update", fails)
+        with pytest.raises(OSError, match="busy"):
+            best(retriever, 3)
+    assert best(retriever, 3) == "x"

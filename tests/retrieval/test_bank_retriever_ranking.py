@@ -11,7 +11,7 @@ import pytest
 from shared_core import BankRetriever, MemoryBank, RetrievalConfig
 from shared_core.errors import ConfigError
 from shared_core.retrieval import Bm25Index, mmr
-from tests.conftest import unit_rows
+from tests.conftest import fill, unit_rows
 
 ROWS = 200
 WORDS = ["apple", "pear", "plum", "fig", "kiwi", "lime", "date", "sloe"]
@@ -146,3 +146,19 @@ def test_mmr_with_k_above_fetch_k(filled: Any, rng: np.random.Generator) -> None
         rng.standard_normal(12), k=30, search_type="mmr", fetch_k=5
     )
     assert len(hits) == 30
+
+
+def test_mmr_leaves_out_what_has_no_direction(
+    bank: MemoryBank, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    matrix = fill(bank, rng)
+    content, stored = bank.content, bank.content.get_embeddings
+
+    def broken(ids: Sequence[str]) -> Any:
+        spoilt = {"m0": np.full(16, np.nan), "m1": np.zeros(16), "m2": np.full(16, np.inf)}
+        return {**stored(ids), **{key: value for key, value in spoilt.items() if key in ids}}
+
+    monkeypatch.setattr(content, "get_embeddings", broken)
+    hits = BankRetriever(bank).search_by_vector(matrix[0], k=60, search_type="mmr", fetch_k=60)
+    assert len(hits) == 57
+    assert not {hit.id for hit in hits} & {"m0", "m1", "m2"}

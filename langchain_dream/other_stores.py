@@ -72,6 +72,17 @@ class StoreSearch:
             "bank need: keep these memories in Chroma; weights and feedback work with any store"
         )
 
+    def check(self, options: dict[str, Any]) -> None:
+        """Refuse values that no search would take; what the store itself takes, only it can tell.
+
+        Raises:
+            ConfigError: A value outside its range.
+            UnsupportedStoreError: Hybrid search.
+        """
+        config = RetrievalConfig(**_known(options))
+        if config.search_type == "hybrid":
+            raise UnsupportedStoreError("hybrid search reads every text: it needs Chroma")
+
     def search(self, query: str, **options: Any) -> list[Hit]:
         """Search and weigh."""
         if not _text(query).strip():
@@ -96,13 +107,9 @@ class StoreSearch:
     def _search(self, query: str, vector: FloatArray, options: dict[str, Any]) -> list[Hit]:
         from shared_core.retrieval import mmr, widening_top_k
 
-        known = {
-            name: value for name, value in options.items() if name in RetrievalConfig.__dataclass_fields__
-        }
-        passed_on = {name: value for name, value in options.items() if name not in known}
-        config = RetrievalConfig(**known)
-        if config.search_type == "hybrid":
-            raise UnsupportedStoreError("hybrid search reads every text: it needs Chroma")
+        self.check(options)
+        config = RetrievalConfig(**_known(options))
+        passed_on = {name: value for name, value in options.items() if name not in _known(options)}
         found: dict[str, Document] = {}
 
         def fetch(n: int) -> tuple[list[str], FloatArray]:
@@ -166,6 +173,10 @@ def _text(query: object) -> str:
     if not isinstance(query, str):
         raise ConfigError(f"a query is text, not {query!r}")
     return query
+
+
+def _known(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name in RetrievalConfig.__dataclass_fields__}
 
 
 def _id(document: Document) -> str:

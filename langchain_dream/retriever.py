@@ -18,6 +18,7 @@ from typing_extensions import override
 from langchain_dream.documents import to_documents
 from langchain_dream.feedback import FeedbackLog
 from langchain_dream.search import DocumentSearch, open_search
+from shared_core.errors import ConfigError
 
 if TYPE_CHECKING:
     from langchain_core.callbacks import (
@@ -94,10 +95,15 @@ class DreamRetriever(VectorStoreRetriever):
             reranker=self.reranker,
             track_access=self.track_access,
         )
+        self._search.check(self._options({}))
 
     @classmethod
     def from_vectorstore(cls, vectorstore: VectorStore, **options: Any) -> DreamRetriever:
         """Wrap a vector store; options are this class's fields, as for ``vectorstore.as_retriever``."""
+        if isinstance(vectorstore, VectorStoreRetriever):
+            raise ConfigError(
+                "from_vectorstore takes a vector store; for a retriever use from_retriever"
+            )
         return cls(vectorstore=vectorstore, **options)
 
     @classmethod
@@ -106,6 +112,11 @@ class DreamRetriever(VectorStoreRetriever):
 
         Of one of ours that is all of them: a tenant's filter above all must not get lost.
         """
+        if not isinstance(retriever, VectorStoreRetriever):
+            raise ConfigError(
+                f"from_retriever takes a VectorStoreRetriever, not {type(retriever).__name__}; for a vector "
+                "store use from_vectorstore"
+            )
         shared = cls.model_fields.keys() & type(retriever).model_fields.keys()
         return cls(**{**{name: getattr(retriever, name) for name in shared}, **options})
 

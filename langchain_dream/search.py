@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from langchain_core.vectorstores import VectorStore
 
+from shared_core.config import RetrievalConfig
 from shared_core.errors import ConfigError, UnsupportedStoreError
 
 if TYPE_CHECKING:
     from shared_core import BankRetriever, ConsolidationConfig, Hit, MemoryBank, Run
+
+FILTERS = frozenset({"where", "where_document"})
 
 
 class DocumentSearch(Protocol):
@@ -20,6 +23,10 @@ class DocumentSearch(Protocol):
     @property
     def bank(self) -> MemoryBank:
         """The memory bank, where the store has one."""
+        ...
+
+    def check(self, options: dict[str, Any]) -> None:
+        """Refuse options that no search would take."""
         ...
 
     def search(self, query: str, **options: Any) -> list[Hit]:
@@ -53,7 +60,7 @@ def open_search(
     Raises:
         StateError, UnsupportedStoreError, ConfigError: As ``DreamRetriever`` says.
     """
-    from shared_core import BankRetriever, MemoryBank, RetrievalConfig
+    from shared_core import BankRetriever, MemoryBank
 
     # LangChain's Chroma class offers no public way to its collection
     collection: Any = getattr(vectorstore, "_collection", None)
@@ -96,6 +103,15 @@ class ChromaSearch:
         """The memory bank."""
         return self._retriever.bank
 
+    def check(self, options: dict[str, Any]) -> None:
+        """Refuse search options that no search would take.
+
+        Raises:
+            ConfigError: An unknown option, or a value outside its range.
+        """
+        searched = _translated(options)
+        RetrievalConfig(**{name: value for name, value in searched.items() if name not in FILTERS})
+
     def search(self, query: str, **options: Any) -> list[Hit]:
         """Embed and search."""
         return self._retriever.search(query, **_translated(options))
@@ -121,7 +137,7 @@ def _translated(options: dict[str, Any]) -> dict[str, Any]:
     """Return LangChain's search options under the core's names."""
     from shared_core.retrieval import SEARCH_OPTIONS
 
-    if unknown := sorted(options.keys() - SEARCH_OPTIONS - {"filter", "where", "where_document"}):
+    if unknown := sorted(options.keys() - SEARCH_OPTIONS - {"filter", *FILTERS}):
         raise ConfigError(
             f"unknown search option {', '.join(unknown)}; known: filter, where_document, "
             f"{', '.join(sorted(SEARCH_OPTIONS))}"

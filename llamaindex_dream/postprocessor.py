@@ -11,9 +11,11 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from llama_index.core.bridge.pydantic import Field, PrivateAttr
+from llama_index.core.bridge.pydantic import ConfigDict, Field, PrivateAttr
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore, QueryBundle
+
+from shared_core.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,7 +44,16 @@ class DreamPostprocessor(BaseNodePostprocessor):
 
     _bank: MemoryBank = PrivateAttr()
 
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+
     def __init__(self, bank: MemoryBank, **options: Any) -> None:
+        from shared_core import MemoryBank
+
+        if not isinstance(bank, MemoryBank):
+            raise ConfigError(
+                f"DreamPostprocessor takes a MemoryBank, not {type(bank).__name__}: open one with "
+                "MemoryBank.from_collection(collection)"
+            )
         super().__init__(**options)
         self._bank = bank
 

@@ -324,3 +324,16 @@ async def test_sweep_and_undo(retriever: DreamRetriever) -> None:
     assert await retriever.ainvoke(QUERY, k=8) != before
     with retriever.bank.state.lock("a test"), pytest.raises(BankLockedError):
         retriever.sweep()
+
+
+@pytest.mark.parametrize("wrong", [{"min_wieght": 0.2}, {"k": 0}, {"search_type": "mmr", "lambda_mult": 2.0}])
+def test_a_senseless_search_option_is_refused_at_construction(store: Chroma, wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match=next(reversed(wrong))):
+        DreamRetriever.from_vectorstore(store, search_kwargs=wrong)
+
+
+def test_stores_and_retrievers_are_told_apart(store: Chroma) -> None:
+    with pytest.raises(ConfigError, match="use from_retriever"):
+        DreamRetriever.from_vectorstore(store.as_retriever())  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="not Chroma; for a vector store use from_vectorstore"):
+        DreamRetriever.from_retriever(store)  # type: ignore[arg-type]

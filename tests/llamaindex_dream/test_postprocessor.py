@@ -15,6 +15,7 @@ from llama_index.vector_stores.chroma import ChromaVectorStore
 
 from llamaindex_dream import CoreEmbedding, DreamPostprocessor
 from shared_core import MemoryBank, SentenceTransformerEmbedder
+from shared_core.errors import ConfigError
 
 TEXTS = [
     "The archive opens at nine and closes at noon.",
@@ -125,6 +126,10 @@ def test_query_string_or_bundle_but_not_both(weighted: MemoryBank) -> None:
 def test_options_are_checked_and_serialise(weighted: MemoryBank) -> None:
     with pytest.raises(ValueError, match="top_n"):
         DreamPostprocessor(weighted, top_n=0)
+    with pytest.raises(ValueError, match="topn"):
+        DreamPostprocessor(weighted, topn=2)
+    with pytest.raises(ConfigError, match="MemoryBank, not Collection"):
+        DreamPostprocessor(weighted.content.collection)  # type: ignore[arg-type]
     assert DreamPostprocessor(weighted, top_n=3).to_dict()["top_n"] == 3
     assert DreamPostprocessor.class_name() == "DreamPostprocessor"
     assert DreamPostprocessor(weighted).bank is weighted

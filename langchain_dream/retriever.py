@@ -101,9 +101,7 @@ class DreamRetriever(VectorStoreRetriever):
     def from_vectorstore(cls, vectorstore: VectorStore, **options: Any) -> DreamRetriever:
         """Wrap a vector store; options are this class's fields, as for ``vectorstore.as_retriever``."""
         if isinstance(vectorstore, VectorStoreRetriever):
-            raise ConfigError(
-                "from_vectorstore takes a vector store; for a retriever use from_retriever"
-            )
+            raise ConfigError("from_vectorstore takes a vector store; for a retriever use from_retriever")
         return cls(vectorstore=vectorstore, **options)
 
     @classmethod

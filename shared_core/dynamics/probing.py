@@ -113,7 +113,7 @@ def sample_noise(
     return np.asarray(rng.standard_normal(shape) * coordinate_scale)
 
 
-def probe_full(  # noqa: PLR0917 - the reference takes its noise apart
+def probe_full(
     unit: FloatArray,
     centroid_direction: FloatArray,
     scale: FloatArray,

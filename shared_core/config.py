@@ -6,7 +6,7 @@ Frozen dataclasses validated on construction; they know nothing of how they are 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
 from shared_core.errors import ConfigError
@@ -15,7 +15,8 @@ NoiseFamily = Literal["isotropic", "uniform", "sparse", "anisotropic"]
 ProbeMethod = Literal["auto", "scalar", "full"]
 RetrievalForm = Literal["logistic", "softmax"]
 DecayLaw = Literal["additive", "multiplicative"]
-Preset = Literal["paper"]
+Diagnosis = Literal["threshold", "coupling"]
+Preset = Literal["paper", "hardened"]
 AgentKind = Literal["structured", "open_ended"]
 ActivationTerm = Literal["geometric", "retrieval", "coherence"]
 SearchType = Literal["similarity", "similarity_score_threshold", "mmr", "hybrid"]
@@ -35,6 +36,116 @@ def _positive(name: str, value: float) -> None:
 def _one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
     if value not in allowed:
         raise ConfigError(f"{name}={value!r} is not one of {', '.join(map(str, allowed))}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CouplingConfig:
+    """Trigger to payload coupling, the diagnosis of preset ``hardened``; see docs/concepts.md.
+
+    All of it is ours [O]. Tuned by hand on MiniLM and a static 256-d embedder, on published AgentPoison and
+    MINJA attacks against the EHR and StrategyQA memories, variants that vary the trigger or imitate the
+    value, and 34 clean banks (EHR, StrategyQA, MMLU, LoCoMo, MSC, MemoryBank and synthetic ones), where it
+    flags nothing. "Clean banks" below are those. No bank was held out.
+
+    Raises:
+        ConfigError: A value is outside its range.
+    """
+
+    seed: int = 0
+    """Of the samples; a sweep passes its own."""
+    ngram: int = 3
+    """Longest word n-gram [O, not tuned]."""
+    token_limit: int = 1000
+    """Tokens of a text that count [O, bounds time]."""
+    min_bank: int = 5
+    """Smaller banks are not looked at [O, not tuned]."""
+    min_members: int = 3
+    """Fewest members of a group, and fewest different contents among them [O: two are a coincidence]."""
+    max_group_share: float = 0.50
+    """Largest group, as a share of the bank [O, 64 poisons among 191 EHR memories]."""
+    min_value_grams: int = 2
+    """Fewest n-grams that the members' values share [O, clean banks]."""
+    key_share: float = 0.50
+    """Share of the members that hold an n-gram of the key span [O, MINJA's shortened keys]."""
+    key_exclusive: float = 0.80
+    """Share of such an n-gram's memories that are members [O, published attacks]."""
+    tight_share: float = 0.90
+    """A second try keeps the n-grams this near to the most frequent one [O, varied triggers]."""
+    stem_words: int = 5
+    """Shortest key that another key can continue [O, MINJA, templated clean banks]."""
+    stem_share: float = 0.25
+    """And its smallest share of that other key [O, MINJA]."""
+    alike: float = 0.60
+    """Word Jaccard from which two remainders ask the same [O, duplicated and templated clean banks]."""
+    sample: int = 6
+    """Members that are embedded again [O, cost]."""
+    lexical_sample: int = 16
+    """Members whose words are compared [O, cost]."""
+    spread_sample: int = 200
+    """Memories that give the scale of cosines [O, cost]."""
+    payload_fraction: int = 4
+    """The payload is what one member in so many reaches [O, imitated values]."""
+    payload_offset: float = 2.0
+    """Added to the payload's words [O, clean banks]."""
+    payload_unit: float = 9.0
+    """Words at which that ratio is 1 [O, clean banks]."""
+    payload_power: float = 1.25
+    """Its exponent [O, clean banks]."""
+    gain_unit: float = 0.10
+    """Gain by occlusion at which the ratio is 1, in units of the bank's spread [O, clean banks]."""
+    unexplained_unit: float = 0.30
+    """The same for what the content does not explain [O, clean banks]."""
+    size_unit: float = 4.0
+    """Members beyond the first for full strength [O, 4 poisons]."""
+    cap: float = 4.0
+    """Largest value of each ratio: no evidence stands alone [O, clean banks]."""
+    min_outside: int = 30
+    """Fewest memories outside a group to compare with [O, tiny clean banks]."""
+    min_unexplained: float = 0.45
+    """Below it a group's content explains it [O, clean banks]..."""
+    variants: float = 0.30
+    """...unless this share of its keys extends others [O, MINJA]."""
+    extended_members: float = 0.50
+    """Without values: this share of a group must extend other keys [O, key-only clean banks]."""
+    extended_payload: float = 6.0
+    """Without values: the payload that is assumed [O, key-only attacks]."""
+    flag: float = 3.8
+    """Score from which a group is flagged [O: clean banks reach 1.98 with MiniLM, 3.32 with the other]."""
+    flag_share: float = 0.50
+    """And this share of the round's top score [O, 64 poisons among 191 EHR memories]."""
+    closure_member: float = 0.50
+    """Share of the typical key span from which a member belongs to a flagged group [O, MINJA]."""
+    closure_whole: float = 0.90
+    """The same for memories outside it, and for the payload [O, published attacks]."""
+    closure_payload: float = 6.0
+    """Words from which the payload alone makes a member belong [O, clean banks]."""
+    max_flagged: float = 0.35
+    """A group that would take the flagged share above it is refused [O: 64 of 191 + 64 must fit]."""
+    rounds: int = 4
+    """How often the strongest groups are taken out and the rest measured again [O, 64 poisons]."""
+    max_candidates: int = 3000
+    """Sets of memories that are looked at per round [O, bounds time]."""
+    max_measured: int = 300
+    """Groups that are embedded again per round [O, bounds time]."""
+    max_work: int = 50_000_000
+    """Key n-grams that are counted per round [O, bounds time]."""
+
+    def __post_init__(self) -> None:
+        shares = {
+            "max_group_share", "key_share", "key_exclusive", "tight_share", "stem_share", "alike", "variants",
+            "extended_members", "flag_share", "closure_member", "closure_whole", "max_flagged",
+        }  # fmt: skip
+        smallest = {"seed": 0, "min_bank": 2, "min_members": 2, "sample": 2, "lexical_sample": 2}
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if item.name in shares:
+                _in_range(item.name, value, 0, 1)
+            elif isinstance(item.default, int):
+                least = smallest.get(item.name, 1)
+                if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                    raise ConfigError(f"{item.name}={value!r} must be a whole number, {least} or more")
+            else:
+                _positive(item.name, value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +188,10 @@ class ForgettingConfig:
     """Consolidation above which a stable memory reconsolidates [S]."""
     iterations: int = 10
     """Probe, diagnose, update: how often per sweep [S]."""
+    diagnosis: Diagnosis = "threshold"
+    """``threshold`` over the activations [S], or ``coupling``, which embeds texts anew [O]."""
+    coupling: CouplingConfig = field(default_factory=CouplingConfig)
+    """Constants of the diagnosis ``coupling``."""
     probe: ProbeMethod = "auto"
     """``full`` draws d-dimensional noise; ``scalar`` draws its exact projections (isotropic only)."""
     seed: int = 0
@@ -97,6 +212,7 @@ class ForgettingConfig:
         _one_of("retrieval_form", self.retrieval_form, get_args(RetrievalForm))
         _one_of("decay_law", self.decay_law, get_args(DecayLaw))
         _one_of("probe", self.probe, get_args(ProbeMethod))
+        _one_of("diagnosis", self.diagnosis, get_args(Diagnosis))
         if self.probe == "scalar" and self.noise != "isotropic":
             raise ConfigError(
                 f"probe='scalar' is exact for isotropic noise only, not {self.noise!r}: use 'full'"
@@ -115,10 +231,15 @@ class ForgettingConfig:
     def preset(
         cls, name: Preset = "paper", agent: AgentKind = "structured", **overrides: Any
     ) -> ForgettingConfig:
-        """Return the published parameters for an agent kind [S, appendix B.1], with overrides applied."""
+        """Return the published parameters for an agent kind [S, appendix B.1], with overrides applied.
+
+        ``hardened`` keeps them and replaces the threshold by the diagnosis ``coupling`` [O].
+        """
         _one_of("preset", name, get_args(Preset))
         _one_of("agent", agent, get_args(AgentKind))
         base = cls() if agent == "structured" else cls(noise_ratio=0.70, lambda0=0.20, k=15.0, alpha_rec=0.50)
+        if name == "hardened":
+            overrides.setdefault("diagnosis", "coupling")
         if overrides.get("sigma") is not None:
             overrides.setdefault("noise_ratio", None)
         try:
@@ -127,8 +248,11 @@ class ForgettingConfig:
             raise ConfigError(f"unknown option for a forgetting sweep: {error}") from None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values for the journal."""
-        return asdict(self)
+        """Return plain values for the journal; constants of a diagnosis that is not used are left out."""
+        values = asdict(self)
+        if self.diagnosis != "coupling":
+            del values["coupling"]
+        return values
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -313,10 +313,9 @@ class MemoryBank:
 
         Raises:
             BankLockedError: Another dreamer is at work (a dry run does not care).
+            ConfigError: Preset ``hardened``, and the bank has no embedder, or not the one it was filled with.
         """
-        return sweep_bank(
-            self.content, self.state, config or ForgettingConfig(), dry_run=dry_run, progress=progress
-        )
+        return sweep_bank(self, config or ForgettingConfig(), dry_run=dry_run, progress=progress)
 
     async def asweep(self, config: ForgettingConfig | None = None, **options: Any) -> SweepReport:
         """``sweep`` in a thread, without blocking the event loop; options as for ``sweep``."""

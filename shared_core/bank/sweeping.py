@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shared_core.bank.columns import can_have_state
+from shared_core.bank.diagnosing import Diagnosed, diagnose
 from shared_core.bank.intake import has_direction
 from shared_core.config import ForgettingConfig
 from shared_core.dynamics import SweepResult, SweepState, forgetting_sweep
 
 if TYPE_CHECKING:
-    from shared_core.bank.chroma import ChromaContent
-    from shared_core.bank.state import BankState
+    from shared_core.bank.memory_bank import MemoryBank
     from shared_core.types import BoolArray, FloatArray, Progress
 
 REPORTED_SUSPECTS = 50
@@ -37,7 +37,9 @@ class Suspect:
     activation: float
     """R averaged over the iterations."""
     abnormal: int
-    """In how many iterations R lay below the threshold."""
+    """In how many iterations R lay below the threshold, or the memory was flagged."""
+    reason: str | None = None
+    """What a flagged memory shares with which others; None without the diagnosis ``coupling``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +63,8 @@ class SweepReport:
     """Per iteration: mean, std and threshold of R, abnormal count, mean weight."""
     seconds: float
     config: dict[str, Any]
+    warnings: list[str] = field(default_factory=list)
+    """What keeps the diagnosis ``coupling`` from seeing everything."""
     ids: list[str] = field(default_factory=list, repr=False)
     """All memories that took part, in the order of ``activation``."""
     activation: FloatArray = field(default_factory=lambda: np.empty(0), repr=False)
@@ -74,8 +78,7 @@ class SweepReport:
 
 
 def sweep_bank(
-    content: ChromaContent,
-    state: BankState,
+    bank: MemoryBank,
     config: ForgettingConfig,
     *,
     dry_run: bool,
@@ -85,7 +88,9 @@ def sweep_bank(
 
     Raises:
         BankLockedError: Another dreamer is at work (not raised for a dry run, which writes nothing).
+        ConfigError: The diagnosis ``coupling`` without the embedder that the collection was filled with.
     """
+    content, state = bank.content, bank.state
     started = time.perf_counter()
     with nullcontext() if dry_run else state.lock("sweep", wait=0.0) as lock:
         ids, embeddings = content.embeddings()
@@ -94,8 +99,12 @@ def sweep_bank(
         kept = [memory_id for memory_id, use in zip(ids, usable, strict=True) if use]
         before = SweepState(*(columns.gather(kept, n) for n in ("weight", "suspicion", "consolidation")))
         rng = np.random.Generator(np.random.SFC64(config.seed))
-        result = forgetting_sweep(embeddings[usable], before, config, rng, progress=progress)
-        report = _report(kept, before, result, config, dry_run=dry_run, skipped=len(ids) - len(kept))
+        diagnosed = diagnose(bank, kept, embeddings[usable], config)
+        result = forgetting_sweep(
+            embeddings[usable], before, config, rng, progress=progress, coupling=diagnosed.coupling
+        )
+        skipped = len(ids) - len(kept)
+        report = _report(kept, before, result, config, diagnosed, dry_run=dry_run, skipped=skipped)
         run_id = None
         if not dry_run:
             with state.transaction("sweep", lock=lock) as run:
@@ -127,6 +136,7 @@ def _report(
     before: SweepState,
     result: SweepResult,
     config: ForgettingConfig,
+    diagnosed: Diagnosed,
     *,
     dry_run: bool,
     skipped: int,
@@ -148,9 +158,11 @@ def _report(
                 suspicion=float(result.suspicion[row]),
                 activation=float(result.activation[row]),
                 abnormal=int(result.abnormal_counts[row]),
+                reason=diagnosed.reason(int(row)),
             )
             for row in order
         ],
         "trace": [asdict(step) for step in result.trace],
         "config": config.to_dict(),
+        "warnings": diagnosed.warnings,
     }

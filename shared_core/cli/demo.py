@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 COLLECTION = "agent-memory"
 SHOWN_QUERIES = 2
+SHOWN_REASON = 300
 
 
 def demo(
@@ -41,7 +42,7 @@ def demo(
         Optional[Path],  # noqa: UP045
         typer.Option(help="Keep the collection in this new directory, to try other commands on it."),
     ] = None,
-    preset: Annotated[str, typer.Option(help="Parameters of the sweep: paper.")] = "paper",
+    preset: Annotated[str, typer.Option(help="Parameters of the sweep: paper or hardened.")] = "paper",
     seed: Annotated[int, typer.Option(help="Seed of the noise.")] = 0,
     as_json: options.AsJson = False,
 ) -> None:
@@ -52,12 +53,12 @@ def demo(
         raise ConfigError(f"--keep {keep} exists and is not an empty directory: choose a new one")
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="dream-demo-") if keep is None else nullcontext(keep) as folder:
-        result = _run(Path(folder), config, quiet=as_json)
+        result = _run(Path(folder), config, preset, quiet=as_json)
     result["seconds"] = round(time.perf_counter() - started, 1)
     if as_json:
         emit(result)
         return
-    _what_next(result, keep)
+    _what_next(result, preset, keep)
 
 
 def bundled_case() -> AttackCase:
@@ -68,7 +69,7 @@ def bundled_case() -> AttackCase:
     return parse_case(json.loads(source.read_text(encoding="utf-8")), "the bundled sample")
 
 
-def _run(folder: Path, config: ForgettingConfig, *, quiet: bool) -> dict[str, Any]:
+def _run(folder: Path, config: ForgettingConfig, preset: str, *, quiet: bool) -> dict[str, Any]:
     from shared_core.bank import MemoryBank
     from shared_core.embedding import packaged_embedder
     from shared_core.evaluation import CachedEmbedder, fill_collection, measure_bank, retrieve
@@ -87,7 +88,9 @@ def _run(folder: Path, config: ForgettingConfig, *, quiet: bool) -> dict[str, An
         after = retrieve(bank, case)
         if not quiet:
             _print(f"After one sweep ({report.seconds:.2f} s)", case, _answers(bank, case), shown)
-        row = measure_bank(bank, case, before, after, report=report, defence="paper", embedder="minilm")
+            for line in [*report.warnings, *dict.fromkeys(s.reason for s in report.suspects if s.reason)]:
+                say(safe(line, SHOWN_REASON))
+        row = measure_bank(bank, case, before, after, report=report, defence=preset, embedder="minilm")
         undo = bank.undo(report.run_id or "")
         undone = retrieve(bank, case)
         redo = bank.undo(undo.run_id)
@@ -128,8 +131,8 @@ def _line(case: AttackCase, hit: Hit) -> tuple[Any, ...]:
     return Text("  benign", "green"), hit.score, hit.weight, safe(hit.text, 56)
 
 
-def _what_next(result: dict[str, Any], keep: Path | None) -> None:
-    say(Text("\nMeasured just now, preset paper", style="bold"))
+def _what_next(result: dict[str, Any], preset: str, keep: Path | None) -> None:
+    say(Text(f"\nMeasured just now, preset {preset}", style="bold"))
     rows = [
         (result["asr_r_undefended"], "of the triggered queries retrieve poison, before"),
         (result["asr_r"], "of the triggered queries retrieve poison, after"),
@@ -142,12 +145,16 @@ def _what_next(result: dict[str, Any], keep: Path | None) -> None:
     restored = "brought back exactly" if result["undo_restores_retrieval"] else "did NOT bring back"
     repeated = "repeated it exactly" if result["redo_repeats_retrieval"] else "did NOT repeat it"
     say(f"Undoing the sweep {restored} what was retrieved before; redoing it {repeated}.")
-    say("Preset paper follows the publication; it weakens benign memories too, see docs/results.md.")
+    if preset == "paper":
+        say("Preset paper follows the publication; it weakens benign memories too, see docs/results.md.")
+    else:
+        say("Preset hardened is ours; docs/concepts.md says what it does not catch.")
     say(f"{result['seconds']} s in all.")
     dream = "dream" if shutil.which("dream") else sys.argv[0]
     place = f"{keep} --collection {COLLECTION}" if keep is not None else "PATH --collection NAME"
     say(Text("\nNext, on " + ("the kept collection:" if keep else "your own collection:"), style="bold"))
-    say(f"  {dream} forget {place} --dry-run   # what a sweep would do")
-    say(f"  {dream} forget {place}             # do it")
+    how = "" if preset == "paper" else f" --preset {preset} --value-key " + ("value" if keep else "FIELD")
+    say(f"  {dream} forget {place}{how} --dry-run   # what a sweep would do")
+    say(f"  {dream} forget {place}{how}             # do it")
     say(f"  {dream} status {place}             # weights and suspects")
     say(f"  {dream} log    {place}             # every change, each can be undone")

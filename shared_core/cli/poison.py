@@ -31,7 +31,7 @@ def poison(
     defence: Annotated[
         Optional[list[str]],  # noqa: UP045
         typer.Option(
-            help="none, paper, amemguard or ppl; may be repeated. Default: none and paper.",
+            help="none, paper, hardened, amemguard or ppl; may be repeated. Default: none and paper.",
             show_default=False,
         ),
     ] = None,

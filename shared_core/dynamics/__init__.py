@@ -7,6 +7,7 @@ from shared_core.dynamics.activation import (
     retrieval_competitiveness,
 )
 from shared_core.dynamics.consolidation import attribute, consolidate
+from shared_core.dynamics.coupling import CouplingResult, Group, find_coupling
 from shared_core.dynamics.diagnosis import moments, threshold, update_suspicion
 from shared_core.dynamics.forgetting import decay_rate, update_weights
 from shared_core.dynamics.geometry import BankGeometry, as_matrix, measure
@@ -21,6 +22,8 @@ from shared_core.dynamics.sweep import IterationTrace, SweepResult, SweepState, 
 
 __all__ = [
     "BankGeometry",
+    "CouplingResult",
+    "Group",
     "IterationTrace",
     "SweepResult",
     "SweepState",
@@ -31,6 +34,7 @@ __all__ = [
     "coherence",
     "consolidate",
     "decay_rate",
+    "find_coupling",
     "forgetting_sweep",
     "geometric_stability",
     "measure",

@@ -57,7 +57,11 @@ def threshold(activation: FloatArray, eta: float) -> float:
 
 
 def update_suspicion(
-    suspicion: FloatArray, activation: FloatArray, config: ForgettingConfig
+    suspicion: FloatArray,
+    activation: FloatArray,
+    config: ForgettingConfig,
+    *,
+    flagged: BoolArray | None = None,
 ) -> tuple[FloatArray, BoolArray]:
     """Raise the suspicion of abnormal memories, let it fade for the others (section 4.2).
 
@@ -68,6 +72,7 @@ def update_suspicion(
         suspicion: (N,) s in [0, 1].
         activation: (N,) R of this iteration.
         config: eta, gamma and suspicion_gain.
+        flagged: (N,) who is abnormal, where another diagnosis than the threshold has decided [O].
 
     Returns:
         New suspicion (N,) in [0, 1], and a mask (N,) of the abnormal memories. Where all activations
@@ -76,6 +81,8 @@ def update_suspicion(
     Raises:
         ConfigError: The shapes disagree.
     """
+    if flagged is not None and flagged.shape != activation.shape:
+        raise ConfigError(f"flagged of shape {flagged.shape} and activation of {activation.shape} must agree")
     if suspicion.shape != activation.shape:
         raise ConfigError(
             f"suspicion of shape {suspicion.shape} and activation of shape {activation.shape} must agree"
@@ -84,6 +91,6 @@ def update_suspicion(
     faded = config.gamma * np.asarray(suspicion, dtype=np.float64)
     if std == 0.0:
         return faded, np.zeros(activation.shape, dtype=np.bool_)
-    abnormal = np.asarray(activation < mean - config.eta * std)
+    abnormal = np.asarray(activation < mean - config.eta * std) if flagged is None else flagged
     raised = suspicion + config.suspicion_gain * np.maximum(0.0, (mean - activation) / std)
     return np.where(abnormal, np.minimum(1.0, raised), faded), abnormal

@@ -7,7 +7,8 @@ Does not know: where embeddings and state are stored, which text a memory holds,
 Source: DREAM sections 4.1 to 4.3, T = 10 iterations [S].
 Departs [O]: isotropic probes are drawn as scalars (exact, see ``probing``), so the embeddings are read only
 before the first iteration; a bank of identical embeddings is not probed, because noise alone would
-tell its members apart.
+tell its members apart. With the diagnosis ``coupling`` nothing is probed: what it flagged is abnormal in
+every iteration, and R is its score, negated.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from shared_core.types import Array, FloatArray, Progress
 
 if TYPE_CHECKING:
     from shared_core.config import ForgettingConfig
+    from shared_core.dynamics.coupling import CouplingResult
+    from shared_core.types import BoolArray
 
 _Probe: TypeAlias = Callable[[], tuple[FloatArray, FloatArray]]
 
@@ -53,9 +56,9 @@ class IterationTrace:
     std: float
     """Standard deviation of R."""
     threshold: float
-    """theta = mean - eta * std."""
+    """theta = mean - eta * std; the diagnosis ``coupling`` does not use it."""
     abnormal: int
-    """How many memories lay below it."""
+    """How many memories lay below it, or were flagged."""
     mean_weight: float
     """Mean w after the update."""
 
@@ -83,6 +86,7 @@ def forgetting_sweep(
     rng: np.random.Generator,
     *,
     progress: Progress | None = None,
+    coupling: CouplingResult | None = None,
 ) -> SweepResult:
     """Run ``config.iterations`` rounds of probe, diagnose and update (sections 4.1 to 4.3 [S]).
 
@@ -92,27 +96,44 @@ def forgetting_sweep(
         config: Every constant of the sweep. Its ``seed`` is not used here: ``rng`` decides.
         rng: Source of randomness; the same generator state and inputs give the same result.
         progress: Called as ``progress("sweep", done, iterations)`` after each iteration.
+        coupling: What ``find_coupling`` says of these memories; given exactly with ``diagnosis='coupling'``.
 
     Returns:
         New arrays. An empty bank gives empty arrays; one memory, or identical embeddings, never abnormal.
 
     Raises:
-        ConfigError: Shapes disagree, a state value is outside [0, 1], or ``probe='scalar'`` with d = 1.
+        ConfigError: Shapes disagree, a state value is outside [0, 1], or ``probe='scalar'`` with d = 1;
+            or ``coupling`` does not fit ``config.diagnosis``.
         InvalidMemoryError: A row has zero or non-finite norm; the message quotes the row's index.
     """
     matrix = as_matrix(embeddings)
     columns = _validated_state(state, matrix.shape)
+    _check_diagnosis(config, coupling, len(matrix))
     if len(matrix) == 0:
         return _empty_result()
     geometry = measure(matrix)
+    if coupling is not None:
+        return _iterate(columns, lambda: -coupling.score, coupling.flagged, config, progress)
     probe = _make_probe(matrix, geometry, config, rng)
-    return _iterate(columns, probe, float(geometry.cosines.mean()), config, progress)
+    cos_bank_mean = float(geometry.cosines.mean())
+    return _iterate(columns, lambda: activation(*probe(), cos_bank_mean, config), None, config, progress)
+
+
+def _check_diagnosis(config: ForgettingConfig, coupling: CouplingResult | None, count: int) -> None:
+    if (coupling is not None) != (config.diagnosis == "coupling"):
+        given = "no result" if coupling is None else "a result"
+        raise ConfigError(
+            f"diagnosis={config.diagnosis!r} and {given} of find_coupling: give coupling=... exactly with "
+            "diagnosis='coupling' (MemoryBank.sweep does)"
+        )
+    if coupling is not None and not coupling.score.shape == coupling.flagged.shape == (count,):
+        raise ConfigError(f"coupling of shape {coupling.score.shape} and {count} memories must agree")
 
 
 def _iterate(
     state: SweepState,
-    probe: _Probe,
-    cos_bank_mean: float,
+    respond: Callable[[], FloatArray],
+    flagged: BoolArray | None,
     config: ForgettingConfig,
     progress: Progress | None,
 ) -> SweepResult:
@@ -121,8 +142,8 @@ def _iterate(
     counts = np.zeros(len(weights), dtype=np.int64)
     trace: list[IterationTrace] = []
     for done in range(1, config.iterations + 1):
-        response = activation(*probe(), cos_bank_mean, config)
-        suspicion, abnormal = update_suspicion(suspicion, response, config)
+        response = respond()
+        suspicion, abnormal = update_suspicion(suspicion, response, config, flagged=flagged)
         weights = update_weights(weights, suspicion, state.consolidation, abnormal, config)
         total += response
         counts += abnormal

@@ -144,6 +144,7 @@ def _language_model() -> SmolLM2Perplexity:
 DEFENCES: dict[str, Defence] = {
     "none": _none,
     "paper": preset("paper"),
+    "hardened": preset("hardened"),
     "amemguard": dropping(_amemguard),
     "ppl": dropping(_perplexity),
 }

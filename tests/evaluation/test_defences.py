@@ -24,7 +24,7 @@ def filled(open_bank: Callable[..., MemoryBank]) -> MemoryBank:
 
 
 def test_the_names_of_the_command_line() -> None:
-    assert {"none", "paper", "amemguard", "ppl"} <= set(DEFENCES)
+    assert {"none", "paper", "hardened", "amemguard", "ppl"} <= set(DEFENCES)
     assert set(DEFAULT_DEFENCES) <= set(DEFENCES)
 
 
@@ -47,7 +47,7 @@ def test_a_baseline_that_drops_nothing_leaves_no_run(filled: MemoryBank) -> None
 
 
 def test_an_unknown_defence_is_refused(filled: MemoryBank) -> None:
-    with pytest.raises(ConfigError, match="'magic' is not one of none, paper, amemguard, ppl"):
+    with pytest.raises(ConfigError, match="'magic' is not one of none, paper, hardened, amemguard, ppl"):
         defend("magic", filled)
 
 

@@ -1,0 +1,38 @@
+"""Trigger to payload coupling: the diagnosis of preset ``hardened``, pure functions over texts and arrays."""
+
+from shared_core.dynamics.coupling.decision import CouplingResult, Group, closure, find_coupling
+from shared_core.dynamics.coupling.evidence import Embed, Evidence, measure, score, spread
+from shared_core.dynamics.coupling.groups import (
+    Candidate,
+    Proposal,
+    Stems,
+    distinct_rows,
+    find_candidates,
+    find_stems,
+    propose,
+    propose_extended,
+)
+from shared_core.dynamics.coupling.ngrams import SharedNgrams, longest_run, tokenize
+
+__all__ = [
+    "Candidate",
+    "CouplingResult",
+    "Embed",
+    "Evidence",
+    "Group",
+    "Proposal",
+    "SharedNgrams",
+    "Stems",
+    "closure",
+    "distinct_rows",
+    "find_candidates",
+    "find_coupling",
+    "find_stems",
+    "longest_run",
+    "measure",
+    "propose",
+    "propose_extended",
+    "score",
+    "spread",
+    "tokenize",
+]

@@ -1,0 +1,270 @@
+"""Which memories are flagged as one planted rule: trigger words in the request, a payload in the value.
+
+Does: scores the groups of a bank, flags the strongest with all that belong to them, takes them out and
+measures again, within a cap.
+
+Does not know: where texts are stored, which model embeds, weights or suspicion.
+
+Source: none, ours [O]. Peeling: poison that stays among the memories of the comparison distorts it for what
+is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shared_core.dynamics.coupling.evidence import Embed, Evidence, measure, score, spread
+from shared_core.dynamics.coupling.groups import (
+    Proposal,
+    Stems,
+    find_candidates,
+    find_stems,
+    propose,
+    propose_extended,
+)
+from shared_core.dynamics.coupling.ngrams import SharedNgrams
+from shared_core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from shared_core.config import CouplingConfig
+    from shared_core.types import Array, BoolArray, FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Memories that were judged as one, with everything that was measured on them."""
+
+    key_span: str
+    """Longest stretch of words that their keys share, lower-cased."""
+    payload_span: str
+    """The same of their values; "" where values are unknown."""
+    members: Array
+    """(M,) rows that the group stands for, ascending."""
+    payload: float
+    gain: float
+    unexplained: float
+    extended: float
+    score: float
+    flagged: bool
+    """False: refused, because it would have taken the flagged share above the cap."""
+
+
+@dataclass(frozen=True, eq=False)
+class CouplingResult:
+    """What was found in a bank of N memories."""
+
+    score: FloatArray
+    """(N,) how suspect each is, 0 or more; flagged ones stand above all others."""
+    flagged: BoolArray
+    """(N,)."""
+    groups: tuple[Group, ...]
+    """Those that were strong enough to be flagged, strongest of the first round first."""
+    refused: int
+    """How many of them were not flagged because of the cap."""
+    unexamined: int = 0
+    """Sets of memories that were not looked at because there were too many."""
+
+    def group_of(self, row: int) -> Group | None:
+        """Return the strongest flagged group that holds a memory."""
+        holding = [group for group in self.groups if group.flagged and row in group.members]
+        return max(holding, key=lambda group: group.score, default=None)
+
+
+@dataclass(frozen=True, eq=False)
+class _Judged:
+    """One round over the memories that are still there."""
+
+    keys: SharedNgrams
+    values: SharedNgrams | None
+    stems: Stems
+    groups: list[tuple[float, Proposal, Evidence]]
+    """Strongest first."""
+    unexamined: int
+
+
+class _Remembering:
+    """Embeds a text once; rounds share most of their texts."""
+
+    def __init__(self, embed: Embed) -> None:
+        self._embed = embed
+        self._known: dict[str, FloatArray] = {}
+
+    def __call__(self, texts: list[str]) -> FloatArray:
+        missing = [text for text in dict.fromkeys(texts) if text not in self._known]
+        if missing:
+            self._known.update(zip(missing, self._embed(missing), strict=True))
+        return np.stack([self._known[text] for text in texts])
+
+
+def find_coupling(
+    keys: Sequence[str],
+    values: Sequence[str] | None,
+    unit_embeddings: FloatArray,
+    embed: Embed,
+    config: CouplingConfig,
+) -> CouplingResult:
+    """Find memories that couple a span of their request to a payload in their value.
+
+    Args:
+        keys: N requests, the texts that were embedded.
+        values: N answers; None where the bank has none: then only spans that extend other keys are found.
+        unit_embeddings: (N, d) unit embeddings of the keys.
+        embed: Embeds further texts as the keys were, to unit vectors.
+        config: Every constant, and the seed of the samples.
+
+    Returns:
+        Scores, flags and groups; nothing flagged in a bank of fewer than ``min_bank`` memories.
+
+    Raises:
+        ConfigError: Keys, values and embeddings disagree in number.
+    """
+    _check(keys, values, unit_embeddings)
+    count = len(keys)
+    suspect, flagged = np.zeros(count), np.zeros(count, np.bool_)
+    found: list[Group] = []
+    refused: dict[tuple[str, str], Group] = {}
+    unexamined = 0
+    remembering = _Remembering(embed)
+    for _round in range(config.rounds):
+        rows = np.flatnonzero(~flagged)
+        left = _rows(keys, rows)
+        left_values = None if values is None else _rows(values, rows)
+        judged = _judge(left, left_values, unit_embeddings[rows], remembering, config)
+        unexamined = max(unexamined, judged.unexamined)
+        suspect[rows] = 0.0
+        for strength, proposal, _ in judged.groups:
+            members = rows[proposal.candidate.members]
+            suspect[members] = np.maximum(suspect[members], strength)
+        taken = _decide(judged, rows, flagged, suspect, config)
+        refused.update({(group.key_span, group.payload_span): group for group in taken if not group.flagged})
+        found += [group for group in taken if group.flagged]
+        if not any(group.flagged for group in taken):
+            break
+    # what was flagged ranks above what was not, a refused group included
+    suspect[flagged] += config.cap**3
+    return CouplingResult(suspect, flagged, (*found, *refused.values()), len(refused), unexamined)
+
+
+def _rows(texts: Sequence[str], rows: Array) -> list[str]:
+    return [texts[row] for row in rows.tolist()]
+
+
+def _check(keys: Sequence[str], values: Sequence[str] | None, unit: FloatArray) -> None:
+    if unit.ndim != 2 or len(keys) != len(unit) or (values is not None and len(values) != len(keys)):
+        raise ConfigError(
+            f"{len(keys)} keys, {'no' if values is None else len(values)} values and embeddings of shape "
+            f"{unit.shape}: give one of each per memory"
+        )
+
+
+def _judge(
+    keys: Sequence[str],
+    values: Sequence[str] | None,
+    unit: FloatArray,
+    embed: Embed,
+    config: CouplingConfig,
+) -> _Judged:
+    """Propose groups, measure and score them."""
+    rng = np.random.default_rng(config.seed)
+    key_grams = SharedNgrams(keys, config.ngram, config.token_limit)
+    stems = find_stems(key_grams, config)
+    if len(keys) < config.min_bank:
+        return _Judged(key_grams, None, stems, [], 0)
+    scale = spread(unit, config.spread_sample, rng)
+    value_grams = None if values is None else SharedNgrams(values, config.ngram, config.token_limit)
+    unexamined = 0
+    if value_grams is None:
+        proposals, unexamined = propose_extended(key_grams, stems, config)
+    else:
+        candidates, unexamined = find_candidates(key_grams, value_grams, config)
+        tried = [propose(one, key_grams, value_grams, stems, config, rng) for one in candidates]
+        proposals = [proposal for proposal in tried if proposal is not None]
+    proposals.sort(key=lambda proposal: (-proposal.payload, -len(proposal.candidate.members)))
+    unexamined += max(0, len(proposals) - config.max_measured)
+    proposals = proposals[: config.max_measured]
+    evidence = measure(proposals, key_grams, unit, embed, scale)
+    scored = [
+        (score(proposal, proof, len(keys), config), proposal, proof)
+        for proposal, proof in zip(proposals, evidence, strict=True)
+    ]
+    scored.sort(key=lambda entry: -entry[0])
+    return _Judged(key_grams, value_grams, stems, scored, unexamined)
+
+
+def _decide(
+    judged: _Judged, rows: Array, flagged: BoolArray, suspect: FloatArray, config: CouplingConfig
+) -> list[Group]:
+    """Flag the strong groups of a round within the cap; writes to ``flagged`` and ``suspect``.
+
+    Returns:
+        The groups that flagged somebody new, and the refused ones.
+    """
+    if not judged.groups:
+        return []
+    needed = max(config.flag, config.flag_share * judged.groups[0][0])
+    taken: list[Group] = []
+    for strength, proposal, proof in judged.groups:
+        if strength < needed:
+            break
+        members = rows[closure(proposal, judged.keys, judged.values, judged.stems, config)]
+        new = np.count_nonzero(~flagged[members])
+        fits = bool(np.count_nonzero(flagged) + new <= config.max_flagged * len(flagged))
+        if new or not fits:
+            taken.append(_group(proposal, proof, strength, members, flagged=fits))
+        if fits:
+            flagged[members] = True
+            suspect[members] = np.maximum(suspect[members], strength)
+    return taken
+
+
+def closure(
+    proposal: Proposal,
+    keys: SharedNgrams,
+    values: SharedNgrams | None,
+    stems: Stems,
+    config: CouplingConfig,
+) -> Array:
+    """Return the rows a group stands for: with its key span, its whole payload, or a variant of its key."""
+    candidate = proposal.candidate
+    if values is None:
+        return candidate.members
+    inside = np.zeros(keys.count, np.bool_)
+    inside[candidate.members] = True
+    core = [gram for gram in candidate.key_grams if inside[keys.documents(gram)].sum() >= 0.5 * inside.sum()]
+    in_key = _held(keys, core)
+    typical = float(np.median(in_key[inside]))
+    at_least = max(2.0, config.closure_member * typical)
+    spanned = (in_key >= at_least) & (inside | (in_key >= max(2.0, config.closure_whole * typical)))
+    whole = _held(values, candidate.value_grams) >= config.closure_whole * len(candidate.value_grams)
+    if proposal.payload < config.closure_payload:
+        whole[:] = False
+    hot = spanned | (inside & whole)
+    family = np.zeros(keys.count, np.bool_)
+    family[stems.stem[hot]] = True
+    return np.flatnonzero(hot | (inside & family[stems.stem]))
+
+
+def _held(ngrams: SharedNgrams, grams: Sequence[int] | Array) -> Array:
+    """Count per document how many of the n-grams it holds."""
+    held = np.zeros(ngrams.count, np.int64)
+    for gram in grams:
+        held[ngrams.documents(int(gram))] += 1
+    return held
+
+
+def _group(proposal: Proposal, proof: Evidence, strength: float, members: Array, *, flagged: bool) -> Group:
+    return Group(
+        key_span=proposal.key_span,
+        payload_span=proposal.payload_span,
+        members=members,
+        payload=proposal.payload,
+        gain=proof.gain,
+        unexplained=proof.unexplained,
+        extended=proposal.extended,
+        score=strength,
+        flagged=flagged,
+    )

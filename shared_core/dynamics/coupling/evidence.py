@@ -1,0 +1,129 @@
+"""How strongly a group of memories behaves as one planted rule: three ratios from re-embedded text.
+
+Does: embeds each sampled key with and without the shared span, compares both with the memories outside the
+group, and multiplies the ratios to one score.
+
+Does not know: how groups are found, what is done with the score, which model embeds.
+
+Source: none, ours [O]; constants in ``CouplingConfig``. Memory is a few rows times N, never N x N.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from shared_core.config import CouplingConfig
+    from shared_core.dynamics.coupling.groups import Proposal
+    from shared_core.dynamics.coupling.ngrams import SharedNgrams
+    from shared_core.types import Array, FloatArray
+
+Embed: TypeAlias = "Callable[[list[str]], FloatArray]"
+"""Texts in, unit vectors of shape (len(texts), d) out, by the model that embedded the bank."""
+_NOBODY = -2.0
+_SMALLEST_SPREAD = 1e-3
+_EMPTY = "."
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What occlusion says about a group, in units of the bank's spread."""
+
+    gain: float
+    """How much nearer to other memories the keys come when the span is taken out."""
+    unexplained: float
+    """How much nearer the remainders are to other memories than to each other: what they have in common is
+    the span, not their content."""
+
+
+def spread(unit: FloatArray, rows: int, rng: np.random.Generator) -> float:
+    """Return the scale of cosines in a bank: median nearest neighbour less median cosine, on a sample.
+
+    Args:
+        unit: (N, d) unit vectors, N at least 2.
+        rows: How many are sampled.
+        rng: Source of randomness.
+    """
+    sample = rng.choice(len(unit), min(len(unit), rows), replace=False)
+    cosines = unit[sample] @ unit.T
+    own = np.zeros(cosines.shape, np.bool_)
+    own[np.arange(len(sample)), sample] = True
+    nearest = np.where(own, _NOBODY, cosines).max(axis=1)
+    return max(_SMALLEST_SPREAD, float(np.median(nearest) - np.median(cosines[~own])))
+
+
+def measure(
+    proposals: Sequence[Proposal],
+    keys: SharedNgrams,
+    unit: FloatArray,
+    embed: Embed,
+    scale: float,
+) -> list[Evidence]:
+    """Return the evidence for each group (occlusion by embedding again).
+
+    Args:
+        proposals: Groups with at least two sampled members.
+        keys: The bank's keys.
+        unit: (N, d) their unit embeddings.
+        embed: See ``Embed``.
+        scale: See ``spread``.
+    """
+    texts: list[str] = []
+    for proposal in proposals:
+        texts += [text or _EMPTY for text in proposal.remainders]
+        texts += [" ".join(keys.tokens[row]) or _EMPTY for row in proposal.sample]
+    if not texts:
+        return []
+    vectors, place = embed(texts), 0
+    found: list[Evidence] = []
+    for proposal in proposals:
+        size = len(proposal.sample)
+        part = vectors[place : place + 2 * size]
+        found.append(_occlusion(part[:size], part[size:], proposal.candidate.members, unit, scale))
+        place += 2 * size
+    return found
+
+
+def _occlusion(
+    remainder: FloatArray, full: FloatArray, members: Array, unit: FloatArray, scale: float
+) -> Evidence:
+    outside = np.vstack([remainder, full]) @ unit.T
+    outside[:, members] = _NOBODY
+    nearest = outside.max(axis=1)
+    without, within = nearest[: len(remainder)], nearest[len(remainder) :]
+    others = ~np.eye(len(remainder), dtype=np.bool_)
+    among = (remainder @ remainder.T)[others].reshape(len(remainder), -1)
+    return Evidence(
+        gain=float(np.median(without - within)) / scale,
+        unexplained=float(np.median(without - np.median(among, axis=1))) / scale,
+    )
+
+
+def score(proposal: Proposal, evidence: Evidence, count: int, config: CouplingConfig) -> float:
+    """Return how much a group looks planted, in [0, ``cap``^3].
+
+    ((payload + 2) / 9)^1.25 * max(gain / 0.10, 4 extended) * unexplained / 0.30 * min(1, (M - 1) / 4), the
+    first three clipped to [0, 4]. It is 0 where too few memories lie outside the group to compare with, or
+    where the members' content explains why they stand together.
+
+    Args:
+        proposal: The group.
+        evidence: Its evidence.
+        count: N, memories in the comparison.
+        config: The constants.
+    """
+    members = len(proposal.candidate.members)
+    variants = proposal.extended >= config.variants
+    if count - members < config.min_outside:
+        return 0.0
+    if evidence.unexplained < config.min_unexplained and not variants:
+        return 0.0
+    payload = ((proposal.payload + config.payload_offset) / config.payload_unit) ** config.payload_power
+    gain = max(evidence.gain / config.gain_unit, config.cap * proposal.extended)
+    size = min(1.0, (members - 1) / config.size_unit)
+    ratios = (payload, gain, evidence.unexplained / config.unexplained_unit)
+    return size * float(np.prod(np.clip(ratios, 0.0, config.cap)))

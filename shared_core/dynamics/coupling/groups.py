@@ -1,0 +1,244 @@
+"""Which sets of memories might be one planted rule: candidates by shared words, before any embedding.
+
+Does: sets of memories that share words of their values and, almost exclusively, words of their keys; whose
+keys continue other keys; and whether what the shared words leave over is different in content.
+
+Does not know: embeddings, scores, what is flagged.
+
+Source: none, ours [O].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shared_core.dynamics.coupling.ngrams import SharedNgrams, longest_run
+
+if TYPE_CHECKING:
+    from shared_core.config import CouplingConfig
+    from shared_core.types import Array, BoolArray
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A set of memories with the n-grams that hold it together."""
+
+    members: Array
+    """(M,) rows, ascending."""
+    key_grams: Array
+    value_grams: Array
+    """Empty where values are unknown."""
+
+
+@dataclass(frozen=True, eq=False)
+class Proposal:
+    """A candidate whose members differ in what they ask beside the shared span."""
+
+    candidate: Candidate
+    sample: Array
+    """(S,) members of distinct content, those that the key span covers most first."""
+    remainders: list[str]
+    """Their keys without the key span."""
+    key_span: str
+    payload_span: str
+    payload: float
+    """Distinct new words of the value span, upper quartile of the members."""
+    extended: float
+    """Share of members whose key continues another memory's whole key."""
+
+
+@dataclass(frozen=True, eq=False)
+class Stems:
+    """From which other memory's key each key continues."""
+
+    stem: Array
+    """(N,) row of the memory whose whole key is this key's shortest proper prefix, else of its first copy."""
+    extends: BoolArray
+    """(N,) there is such a proper prefix."""
+
+
+def find_stems(keys: SharedNgrams, config: CouplingConfig) -> Stems:
+    """Return each key's stem; a prefix counts from ``stem_words`` words and ``stem_share`` of the key on."""
+    prefixes, owner, wholes = keys.prefix_codes()
+    known, first = np.unique(wholes, return_index=True)
+    stem = first[np.searchsorted(known, wholes)] if keys.count else np.zeros(0, np.int64)
+    extends = np.zeros(keys.count, np.bool_)
+    sizes = np.array([len(tokens) for tokens in keys.tokens], np.int64)
+    begin = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+    words = np.arange(len(owner)) - begin[owner] + 1
+    shortest = np.maximum(config.stem_words, np.ceil(config.stem_share * sizes)).astype(np.int64)
+    proper = np.flatnonzero((words >= shortest[owner]) & (words < sizes[owner]))
+    at = np.minimum(np.searchsorted(known, prefixes[proper]), max(0, len(known) - 1))
+    matches = known[at] == prefixes[proper] if len(known) else np.zeros(0, np.bool_)
+    documents, shortest_match = np.unique(owner[proper][matches], return_index=True)
+    stem[documents] = first[at[matches][shortest_match]]
+    extends[documents] = True
+    return Stems(stem, extends)
+
+
+def find_candidates(
+    keys: SharedNgrams, values: SharedNgrams, config: CouplingConfig
+) -> tuple[list[Candidate], int]:
+    """Return the sets that share value n-grams and exclusive key n-grams, richest in value n-grams first.
+
+    Returns:
+        The candidates, and how many sets were left unexamined because the budget of work was used up.
+    """
+    sets = [
+        grams
+        for grams in values.member_sets(config.min_members, _largest_group(keys.count, config))
+        if len(grams) >= config.min_value_grams
+    ]
+    sets.sort(key=lambda grams: -len(grams))
+    found: list[Candidate] = []
+    work = 0
+    for examined, grams in enumerate(sets):
+        if work > config.max_work or len(found) >= config.max_candidates:
+            return found[: config.max_candidates], len(sets) - examined
+        members = values.documents(int(grams[0]))
+        held = np.concatenate([keys.grams_of(int(member)) for member in members])
+        work += len(held)
+        found += _by_exclusive_keys(keys, members, held, grams, config)
+    return found[: config.max_candidates], 0
+
+
+def _largest_group(count: int, config: CouplingConfig) -> int:
+    return max(2, int(config.max_group_share * count))
+
+
+def _by_exclusive_keys(
+    keys: SharedNgrams, members: Array, held: Array, value_grams: Array, config: CouplingConfig
+) -> list[Candidate]:
+    """Return the set with its exclusive key n-grams, and once more with the most frequent of them only."""
+    grams, inside = np.unique(held, return_counts=True)
+    frequent = inside >= max(config.min_members, config.key_share * len(members))
+    exclusive = inside >= config.key_exclusive * keys.frequency[grams]
+    loose, inside = grams[frequent & exclusive], inside[frequent & exclusive]
+    if not len(loose):
+        return []
+    found = [Candidate(members, loose, value_grams)]
+    tight = loose[inside >= config.tight_share * inside.max()]
+    if len(tight) < len(loose) and (keys.length[tight] > 1).any():
+        found.append(Candidate(members, tight, value_grams))
+    return found
+
+
+def distinct_rows(texts: Sequence[str], stems: Sequence[int] | Array, limit: float) -> list[int]:
+    """Return rows of different stems whose word sets are pairwise unlike, first come first kept.
+
+    Args:
+        texts: Remainders.
+        stems: The stem of each.
+        limit: Word Jaccard from which two are alike.
+    """
+    kept: list[int] = []
+    words = [set(text.split()) for text in texts]
+    for row, own in enumerate(words):
+        if all(
+            stems[row] != stems[other] and len(own & words[other]) < limit * max(1, len(own | words[other]))
+            for other in kept
+        ):
+            kept.append(row)
+    return kept
+
+
+def propose(
+    candidate: Candidate,
+    keys: SharedNgrams,
+    values: SharedNgrams,
+    stems: Stems,
+    config: CouplingConfig,
+    rng: np.random.Generator,
+) -> Proposal | None:
+    """Return a candidate with its spans, or None where its members ask the same, or it says nothing new."""
+    looked_at = _some(candidate.members, config.lexical_sample, rng)
+    masks, remainders, distinct = _take_out(candidate.key_grams, looked_at, keys, stems, config)
+    if len(distinct) < config.min_members:
+        return None
+    marked = values.marker(candidate.value_grams)
+    payload = _payload([_new_words(int(row), keys, values, marked) for row in looked_at], config)
+    if payload < 1:
+        return None
+    chosen = sorted(distinct, key=lambda row: -float(masks[row].mean()))[: config.sample]
+    runs = [
+        longest_run(values.tokens[row], values.coverage(int(row), marked)) for row in looked_at[chosen[:2]]
+    ]
+    return Proposal(
+        candidate=candidate,
+        sample=looked_at[chosen],
+        remainders=[remainders[row] for row in chosen],
+        key_span=max((longest_run(keys.tokens[looked_at[row]], masks[row]) for row in chosen), key=len),
+        payload_span=max(runs, key=len),
+        payload=payload,
+        extended=_extended_share(candidate.members, stems, config),
+    )
+
+
+def propose_extended(keys: SharedNgrams, stems: Stems, config: CouplingConfig) -> tuple[list[Proposal], int]:
+    """Return spans that continue several other keys of the bank; all that can be said without values.
+
+    Returns:
+        The proposals, and how many sets were left unexamined because there were too many.
+    """
+    if np.count_nonzero(stems.extends) < config.min_members:
+        return [], 0
+    sets = []
+    for grams in keys.member_sets(config.min_members, _largest_group(keys.count, config)):
+        members = keys.documents(int(grams[0]))
+        if keys.length[grams].max() > 1 and stems.extends[members].mean() >= config.extended_members:
+            sets.append((grams, members, _extended_share(members, stems, config)))
+    sets = [entry for entry in sets if entry[2] >= config.extended_members]
+    sets.sort(key=lambda entry: -len(entry[0]))
+    found: list[Proposal] = []
+    for grams, members, share in sets[: config.max_candidates]:
+        looked_at = members[: config.lexical_sample]
+        masks, remainders, distinct = _take_out(grams, looked_at, keys, stems, config)
+        if len(distinct) < config.min_members:
+            continue
+        span = max((longest_run(keys.tokens[looked_at[row]], masks[row]) for row in distinct), key=len)
+        chosen = distinct[: config.sample]
+        candidate = Candidate(members, grams, np.zeros(0, np.int64))
+        left = [remainders[row] for row in chosen]
+        found.append(Proposal(candidate, looked_at[chosen], left, span, "", config.extended_payload, share))
+    return found, max(0, len(sets) - config.max_candidates)
+
+
+def _take_out(
+    grams: Array, rows: Array, keys: SharedNgrams, stems: Stems, config: CouplingConfig
+) -> tuple[list[BoolArray], list[str], list[int]]:
+    """Return per row what the span covers and the key without it, and the rows unlike each other."""
+    marked = keys.marker(grams)
+    masks = [keys.coverage(int(row), marked) for row in rows]
+    remainders = [
+        " ".join(word for word, shared in zip(keys.tokens[row], mask, strict=True) if not shared)
+        for row, mask in zip(rows, masks, strict=True)
+    ]
+    return masks, remainders, distinct_rows(remainders, stems.stem[rows], config.alike)
+
+
+def _extended_share(members: Array, stems: Stems, config: CouplingConfig) -> float:
+    extends = stems.extends[members]
+    enough = len(np.unique(stems.stem[members[extends]])) >= config.min_members
+    return float(extends.mean()) if enough else 0.0
+
+
+def _new_words(row: int, keys: SharedNgrams, values: SharedNgrams, marked: BoolArray) -> int:
+    """Count the distinct words that the value span adds to what the memory's own key says."""
+    own = set(keys.tokens[row])
+    covered = values.coverage(row, marked)
+    words = {word for word, shared in zip(values.tokens[row], covered, strict=True) if shared}
+    return sum(len(word) > 1 and word.isalnum() and word not in own for word in words)
+
+
+def _payload(counts: list[int], config: CouplingConfig) -> float:
+    """Return the count that the top quarter of the members, and at least two, reach."""
+    top = max(2, -(-len(counts) // config.payload_fraction))
+    return float(sorted(counts)[-top])
+
+
+def _some(members: Array, limit: int, rng: np.random.Generator) -> Array:
+    return members if len(members) <= limit else np.sort(rng.choice(members, limit, replace=False))

@@ -220,7 +220,7 @@ def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
         ("not a url, secret", "is not a database URL: use sqlite:////"),
         ("sqlite:////nonexistent/folder/x.sqlite3", "cannot open the state database"),
         ("postgresql://u:secret@127.0.0.1:9/d", "cannot open the state database"),
-        ("sqlite+nonsense:////tmp/x", "unknown driver"),
+        ("sqlite+nonsense:////x", "unknown driver"),
         ("sqlite:///x?timeout=x", "has a bad option: could not convert"),
         ("postgresql://u:secret@h:notaport/x", "is not a database URL"),
         ("postgresql://u:1/ret:secret@h/x", "database"),

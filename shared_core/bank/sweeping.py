@@ -18,6 +18,7 @@ from shared_core.bank.diagnosing import Diagnosed, diagnose
 from shared_core.bank.intake import has_direction
 from shared_core.config import ForgettingConfig
 from shared_core.dynamics import SweepResult, SweepState, forgetting_sweep
+from shared_core.errors import ConfigError
 
 if TYPE_CHECKING:
     from shared_core.bank.memory_bank import MemoryBank
@@ -88,8 +89,14 @@ def sweep_bank(
 
     Raises:
         BankLockedError: Another dreamer is at work (not raised for a dry run, which writes nothing).
-        ConfigError: The diagnosis ``coupling`` without the embedder that the collection was filled with.
+        ConfigError: The diagnosis ``coupling`` without the embedder that the collection was filled with, or
+            a config that is none.
     """
+    if not isinstance(config, ForgettingConfig):
+        raise ConfigError(
+            f"a sweep takes a ForgettingConfig, not {type(config).__name__}: "
+            "for example ForgettingConfig.preset('hardened', iterations=5)"
+        )
     content, state = bank.content, bank.state
     started = time.perf_counter()
     with nullcontext() if dry_run else state.lock("sweep", wait=0.0) as lock:

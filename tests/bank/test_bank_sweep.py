@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from shared_core import ForgettingConfig, MemoryBank
 from shared_core.dynamics import SweepState, forgetting_sweep
-from shared_core.errors import BankLockedError, JournalError
+from shared_core.errors import BankLockedError, ConfigError, JournalError
 from tests.conftest import OpenBank, fill, unit_rows
 
 SWEEP = ForgettingConfig(eta=0.3, noise_ratio=0.5)
@@ -283,3 +283,11 @@ def test_the_whole_history_can_be_undone_backwards(bank: MemoryBank, rng: np.ran
     for run in bank.runs()[:-1]:
         bank.undo(run.run_id)
     assert states(bank) == before
+
+
+@pytest.mark.parametrize("wrong", [{"eta": 1.0}, "hardened", 5])
+def test_a_config_that_is_none_is_refused(bank: MemoryBank, rng: np.random.Generator, wrong: Any) -> None:
+    fill(bank, rng, rows=6)
+    with pytest.raises(ConfigError, match="takes a ForgettingConfig, not"):
+        bank.sweep(wrong)
+    assert bank.runs()[0].kind == "add"

@@ -73,15 +73,16 @@ class ChromaContent:
     def database_file(self) -> Path | None:
         """Return the file that changes with every write, where the collection is embedded on disk."""
         settings = self.collection._client._system.settings
-        in_process = settings.chroma_api_impl == "chromadb.api.rust.RustBindingsAPI"
-        if not (in_process and settings.is_persistent):
-            return None
-        return Path(settings.persist_directory) / "chroma.sqlite3"
+        on_disk = self._in_process() and settings.is_persistent
+        return Path(settings.persist_directory) / "chroma.sqlite3" if on_disk else None
 
     def is_in_memory(self) -> bool:
         """Tell whether the collection lives in this process only."""
+        return self._in_process() and not self.collection._client._system.settings.is_persistent
+
+    def _in_process(self) -> bool:
         settings = self.collection._client._system.settings
-        return settings.chroma_api_impl == "chromadb.api.rust.RustBindingsAPI" and not settings.is_persistent
+        return bool(settings.chroma_api_impl == "chromadb.api.rust.RustBindingsAPI")
 
     def default_state_url(self) -> URL:
         """Return the URL of a SQLite file beside the embedded collection.

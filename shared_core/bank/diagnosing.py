@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shared_core.dynamics import CouplingResult, Group, find_coupling
+from shared_core.dynamics.geometry import unit_rows
 from shared_core.errors import ConfigError, DimensionMismatchError
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def diagnose(
         )
     keys, values = _texts(bank, ids)
     warnings = _warnings(bank, len(ids), values, config)
-    unit = _unit(np.asarray(embeddings, np.float32))
+    unit = unit_rows(np.asarray(embeddings, np.float32))
     embed = _embedding(bank.embedder, unit.shape[1])
     _check_model(keys, unit, embed)
     found = find_coupling(keys, values, unit, embed, replace(config.coupling, seed=config.seed))
@@ -133,14 +134,6 @@ def _span(span: str) -> str:
     return text if len(text) <= SHOWN_SPAN else f"{text[: SHOWN_SPAN - 3]}..."
 
 
-def _unit(rows: FloatArray) -> FloatArray:
-    # scaled first: squares of very large or small rows leave single precision
-    largest = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
-    scaled = rows / np.where(largest > 0, largest, 1.0)
-    norms = np.linalg.norm(scaled, axis=1, keepdims=True)
-    return np.asarray(scaled / np.where(norms > 0, norms, 1.0))
-
-
 def _embedding(embedder: Embedder, dimension: int) -> Callable[[list[str]], FloatArray]:
     def embed(texts: list[str]) -> FloatArray:
         matrix = np.asarray(embedder.embed_documents(texts), np.float32)
@@ -151,7 +144,7 @@ def _embedding(embedder: Embedder, dimension: int) -> Callable[[list[str]], Floa
             )
         if not np.isfinite(matrix).all():
             raise ConfigError("the embedder gives values that are not finite for parts of the memories")
-        return _unit(matrix)
+        return unit_rows(matrix)
 
     return embed
 

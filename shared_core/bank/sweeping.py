@@ -16,6 +16,7 @@ import numpy as np
 from shared_core.bank.columns import can_have_state
 from shared_core.bank.diagnosing import Diagnosed, diagnose
 from shared_core.bank.intake import has_direction
+from shared_core.bank.status import FORGOTTEN
 from shared_core.config import ForgettingConfig
 from shared_core.dynamics import SweepResult, SweepState, forgetting_sweep
 from shared_core.errors import ConfigError
@@ -156,7 +157,7 @@ def _report(
         "skipped": skipped,
         "lowered": len(lowered),
         "raised": int(np.count_nonzero(result.weights > before.weights)),
-        "forgotten": int(np.count_nonzero(result.weights < 0.1)),
+        "forgotten": int(np.count_nonzero(result.weights < FORGOTTEN)),
         "suspects": [
             Suspect(
                 id=ids[row],

@@ -9,7 +9,6 @@ from rich.text import Text
 
 from shared_core.cli import options
 from shared_core.cli.console import emit, number, progress_bar, safe, say, show
-from shared_core.cli.poison import open_embedder
 from shared_core.config import ForgettingConfig
 from shared_core.errors import ConfigError
 
@@ -103,5 +102,5 @@ def _embedder_of(bank: MemoryBank, name: str | None) -> Embedder:
             f"preset 'hardened' embeds parts of the memories again, and the collection has dimension "
             f"{dimension}, minilm has {MINILM_DIMENSION}: give --embedder DIR, the directory of its model"
         )
-    model: Embedder = open_embedder(name or "minilm")
+    model: Embedder = options.open_embedder(name or "minilm")
     return model

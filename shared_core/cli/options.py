@@ -65,6 +65,22 @@ def open_bank(location: str, collection: str, state: str | None, where: str | No
     return MemoryBank.open(location, collection, state_url=state, where=_filter(where), **options)
 
 
+def open_embedder(name: str) -> Any:
+    """Return the packaged MiniLM, or a sentence-transformers model of a directory.
+
+    Raises:
+        ConfigError: There is no such directory.
+        MissingExtraError: The extra is not installed.
+    """
+    from shared_core.embedding import SentenceTransformerEmbedder, packaged_embedder
+
+    if name == "minilm":
+        return packaged_embedder()
+    if not Path(name).is_dir():
+        raise ConfigError(f"--embedder {name!r} is neither minilm nor the directory of a model")
+    return SentenceTransformerEmbedder(name)
+
+
 def sort_out(item: str, location: str) -> tuple[str, str]:
     """Return (item, location) of two positional arguments that people give in either order."""
     return (location, item) if _is_place(item) and not _is_place(location) else (item, location)

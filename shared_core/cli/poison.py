@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
@@ -74,7 +74,7 @@ def poison(
     cases: Iterator[AttackCase] = iter([load_case(path) for path in case or []])
     if data is None and not case:
         raise ConfigError("nothing to evaluate: give --data DIR or --case FILE")
-    model = CachedEmbedder(open_embedder(embedder))
+    model = CachedEmbedder(options.open_embedder(embedder))
     if data is not None:
         counts = injected or [INJECTED]
         suite = attack_suite(data, families=families, injected=counts, small=small, embedder=model, seed=seed)
@@ -97,19 +97,3 @@ def poison(
         return
     cells = [(row.case, row.defence, *(row.to_dict()[name] for name in SHOWN)) for row in rows]
     show(["case", "defence", *SHOWN], cells)
-
-
-def open_embedder(name: str) -> Any:
-    """Return the packaged MiniLM, or a sentence-transformers model of a directory.
-
-    Raises:
-        ConfigError: There is no such directory.
-        MissingExtraError: The extra is not installed.
-    """
-    from shared_core.embedding import SentenceTransformerEmbedder, packaged_embedder
-
-    if name == "minilm":
-        return packaged_embedder()
-    if not Path(name).is_dir():
-        raise ConfigError(f"--embedder {name!r} is neither minilm nor the directory of a model")
-    return SentenceTransformerEmbedder(name)

@@ -124,3 +124,14 @@ def _reject_rows_without_direction(norms: FloatArray) -> None:
         f"{SMALLEST_NORM:g} to {LARGEST_NORM:g} ({len(bad)} of {len(norms)} rows are invalid): "
         "embed these memories again or remove them"
     )
+
+
+def unit_rows(matrix: FloatArray) -> FloatArray:
+    """Return the rows of (n, d) scaled to norm 1, in the same dtype; a row of norm 0, or not finite, is 0."""
+    matrix = np.where(np.isfinite(matrix).all(axis=1, keepdims=True), matrix, matrix.dtype.type(0))
+    # the largest entry first: the squares of huge or tiny numbers leave the range of float32
+    peak = np.abs(matrix).max(axis=1, keepdims=True, initial=0.0)
+    unit: FloatArray = np.divide(matrix, peak, out=np.zeros_like(matrix), where=peak > 0)
+    norm = np.linalg.norm(unit, axis=1, keepdims=True)
+    np.divide(unit, norm, out=unit, where=norm > 0)
+    return unit

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from shared_core.dynamics.geometry import unit_rows
 from shared_core.errors import DimensionMismatchError, StaleIndexError
-from shared_core.retrieval.vectors import ResidentVectors, merge, unit_rows
+from shared_core.retrieval.vectors import ResidentVectors, merge
 
 if TYPE_CHECKING:
     from shared_core.bank import CollectionChange, MemoryBank

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from shared_core.dynamics.geometry import unit_rows
 from shared_core.errors import ConfigError
 from shared_core.types import Array, FloatArray
 
@@ -34,7 +35,7 @@ def mmr(relevance: FloatArray, embeddings: FloatArray, k: int, lambda_mult: floa
     n = len(relevance)
     if n == 0:
         return np.empty(0, dtype=np.intp)
-    units = _unit_rows(embeddings)
+    units = unit_rows(embeddings)
     nearest = np.full(n, -np.inf)
     free = np.ones(n, dtype=bool)
     chosen = [int(np.argmax(relevance))]
@@ -44,15 +45,6 @@ def mmr(relevance: FloatArray, embeddings: FloatArray, k: int, lambda_mult: floa
         gain = lambda_mult * relevance - (1 - lambda_mult) * nearest
         chosen.append(int(np.argmax(np.where(free, gain, -np.inf))))
     return np.asarray(chosen, dtype=np.intp)
-
-
-def _unit_rows(embeddings: FloatArray) -> FloatArray:
-    # Scaled by the largest entry first, so that the squares of a float64 can neither overflow nor vanish.
-    peak = np.abs(embeddings).max(axis=1, keepdims=True, initial=0.0)
-    scaled = embeddings / np.where(peak > 0, peak, 1.0)
-    norm = np.linalg.norm(scaled, axis=1, keepdims=True)
-    units: FloatArray = scaled / np.where(norm > 0, norm, 1.0)
-    return units
 
 
 def _check(relevance: FloatArray, embeddings: FloatArray, k: int, lambda_mult: float) -> None:

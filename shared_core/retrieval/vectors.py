@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
+from shared_core.dynamics.geometry import unit_rows
 from shared_core.types import FloatArray
 
 
@@ -98,14 +99,3 @@ def merge(
 def _rows(ids: Iterable[str], allowed: Collection[str]) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
     wanted = set(allowed)
     return np.array([row for row, memory_id in enumerate(ids) if memory_id in wanted], np.intp)
-
-
-def unit_rows(matrix: FloatArray) -> FloatArray:
-    """Return the rows of (n, d) scaled to norm 1, in the same dtype; a row of norm 0, or not finite, is 0."""
-    matrix = np.where(np.isfinite(matrix).all(axis=1, keepdims=True), matrix, matrix.dtype.type(0))
-    # the largest entry first: the squares of huge or tiny numbers leave the range of float32
-    peak = np.abs(matrix).max(axis=1, keepdims=True, initial=0.0)
-    unit: FloatArray = np.divide(matrix, peak, out=np.zeros_like(matrix), where=peak > 0)
-    norm = np.linalg.norm(unit, axis=1, keepdims=True)
-    np.divide(unit, norm, out=unit, where=norm > 0)
-    return unit

@@ -7,7 +7,8 @@ import threading
 import numpy as np
 import pytest
 
-from shared_core.retrieval.vectors import ResidentVectors, merge, unit_rows
+from shared_core.dynamics.geometry import unit_rows
+from shared_core.retrieval.vectors import ResidentVectors, merge
 
 
 def cosines(matrix: np.ndarray, query: np.ndarray) -> np.ndarray:

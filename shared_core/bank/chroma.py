@@ -19,6 +19,7 @@ from chromadb.config import System
 from sqlalchemy.engine import URL
 
 from shared_core.bank.chroma_client import translated
+from shared_core.bank.derived import is_derived
 from shared_core.bank.records import Neighbours, Record, Space, batches, one_operator
 from shared_core.errors import ConfigError, StaleIndexError, StateError
 from shared_core.types import FloatArray, Metadata, Where
@@ -297,6 +298,18 @@ class ChromaContent:
                 embeddings=[embedding.tolist()],
                 metadatas=[merged] if merged else None,
             )
+
+    def discard_derived(self, ids: Sequence[str]) -> None:
+        """Remove derived records that never became visible; nothing else is ever removed.
+
+        Raises:
+            ConfigError: An id is not that of a derived memory; nothing was removed then.
+        """
+        if others := [memory_id for memory_id in ids if not is_derived(memory_id)]:
+            raise ConfigError(f"{others[0]!r} is not a derived memory: a user's memory is never removed")
+        if ids:
+            with translated(self.name):
+                self.collection.delete(ids=list(ids))
 
     # ---- inner
 

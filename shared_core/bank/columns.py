@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from shared_core.bank.derived import is_derived
 from shared_core.types import FloatArray
 
 FIELDS = ("weight", "suspicion", "consolidation", "deleted", "successes")
@@ -35,6 +36,8 @@ class Columns:
     version: int = -1
     rows: dict[str, int] = field(default_factory=dict)
     values: dict[str, FloatArray] = field(default_factory=lambda: {name: np.empty(0) for name in FIELDS})
+    unseen_weight: float = DEFAULTS["weight"]
+    """w where there is no row; below 1 in a bank with quarantine."""
 
     def __len__(self) -> int:
         return len(self.values["weight"])
@@ -44,22 +47,24 @@ class Columns:
         size = len(self)
         position = np.fromiter((self.rows.get(i, size) for i in ids), np.int64, len(ids))
         known = position < size
-        found = np.full(len(ids), DEFAULTS[name])
+        found = np.full(len(ids), self.unseen_weight if name == "weight" else DEFAULTS[name])
         found[known] = self.values[name][position[known]]
         return found
 
     def effective_weights(self, ids: Sequence[str]) -> FloatArray:
-        """Return w per id, 0 for softly deleted memories, shape (len(ids),)."""
-        if not len(self):
-            return np.ones(len(ids))
+        """Return w per id, shape (len(ids),); 0 for what is softly deleted, or derived and not committed."""
         weights: FloatArray = self.gather(ids, "weight") * (self.gather(ids, "deleted") == 0.0)
+        unborn = [
+            row for row, i in enumerate(ids) if is_derived(i) and self.rows.get(i, len(self)) >= len(self)
+        ]
+        weights[unborn] = 0.0
         return weights
 
     def updated(self, version: int, changed: Iterable[Any]) -> Columns:
         """Return the snapshot at ``version``, given the rows (id, then FIELDS in order) that changed."""
         changed = list(changed)
         if not changed:
-            return Columns(version, self.rows, self.values)
+            return Columns(version, self.rows, self.values, self.unseen_weight)
         size = len(self)
         ids = [row[0] for row in changed]
         rows = self.rows
@@ -72,4 +77,4 @@ class Columns:
             grown[:size] = self.values[name]
             grown[position] = [row[column] for row in changed]
             values[name] = grown
-        return Columns(version, rows, values)
+        return Columns(version, rows, values, self.unseen_weight)

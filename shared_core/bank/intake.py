@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from shared_core.bank.derived import is_derived
 from shared_core.dynamics.geometry import LARGEST_NORM, SMALLEST_NORM
 from shared_core.errors import ConfigError, DimensionMismatchError, InvalidMemoryError
 from shared_core.types import BoolArray, FloatArray, Metadata, Where
@@ -21,8 +22,36 @@ SMALLEST_USABLE, LARGEST_USABLE = 2 * SMALLEST_NORM, LARGEST_NORM / 2
 _SMALLEST_INT, _LARGEST_INT = -(2**63), 2**63 - 1
 
 
-def check_memories(ids: Sequence[str], texts: Sequence[str], metadatas: Sequence[Metadata]) -> None:
+def as_rows(
+    ids: Sequence[str],
+    texts: Sequence[str],
+    metadatas: Sequence[Metadata] | None,
+    values: Sequence[str] | None,
+    value_key: str | None,
+    where: Where | None,
+) -> list[Metadata]:
+    """Return the metadata of memories that are to be added, values and the tenant's filter filled in.
+
+    Raises:
+        ConfigError, InvalidMemoryError: As ``with_values``, ``in_scope`` and ``check_memories`` say.
+    """
+    given = [None] * len(texts) if metadatas is None else as_list("metadatas", metadatas)
+    rows = with_values(given, None if values is None else as_list("values", values), value_key)
+    rows = [in_scope(row, where) for row in rows]
+    check_memories(ids, texts, rows)
+    return rows
+
+
+def check_memories(
+    ids: Sequence[str], texts: Sequence[str], metadatas: Sequence[Metadata], *, derived: bool = False
+) -> None:
     """Refuse malformed memories.
+
+    Args:
+        ids: Of new memories.
+        texts: One per id.
+        metadatas: One per id.
+        derived: Whether a repair wrote them; only then may an id have the prefix of derived memories.
 
     Raises:
         InvalidMemoryError: Counts differ, an id is repeated, empty or not text, a text is empty or not valid
@@ -38,6 +67,8 @@ def check_memories(ids: Sequence[str], texts: Sequence[str], metadatas: Sequence
             raise InvalidMemoryError(f"id {memory_id!r} is not a non-empty string without null bytes")
         if memory_id in seen:
             raise InvalidMemoryError(f"id {memory_id!r} is given twice")
+        if is_derived(memory_id) and not derived:
+            raise InvalidMemoryError(f"id {memory_id!r} begins like that of a derived memory: use another")
         seen.add(memory_id)
         check_text(memory_id, text)
         check_metadata(metadata)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ class Run:
 
     run_id: str
     kind: str
-    """sweep, feedback, add, update, delete, restore, reweight, undo."""
+    """sweep, feedback, add, update, delete, restore, reweight, cycle, repair, undo."""
     status: str
     """applied, undone, pending (in progress, or its process died), aborted (rolled back after a crash)."""
     scope: str
@@ -45,6 +45,8 @@ class Run:
     """How many values it changed."""
     config: dict[str, Any]
     report: dict[str, Any]
+    parent: str | None = None
+    """The dream cycle that a repair belongs to."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -82,39 +84,70 @@ def get_run(connection: Connection, bank_id: int, scope: str, run_id: str) -> Ru
     return _run(row)
 
 
-def revert(transaction: StateTransaction, connection: Connection, run: Run) -> None:
-    """Put every value that ``run`` changed back to what it was, inside an open transaction.
+def applied_children(connection: Connection, run: Run) -> list[Run]:
+    """Return the applied runs that belong to a dream cycle, newest first."""
+    query = select(runs).where(runs.c.parent == run.run_id, runs.c.status == "applied")
+    return [_run(row) for row in connection.execute(query.order_by(runs.c.version.desc()))]
+
+
+def revert(transaction: StateTransaction, connection: Connection, reverted: Sequence[Run]) -> None:
+    """Put every value that runs changed back to what it was, inside an open transaction, and mark them.
+
+    Args:
+        transaction: The undo.
+        connection: Its connection.
+        reverted: Applied runs, newest first; more than one where a dream cycle is undone whole.
 
     Raises:
-        JournalError: The run is not applied, or a later run changed the same values again.
+        JournalError: A later run changed the same values again.
     """
-    require_applied(run)
-    require_last(connection, run)
     before: dict[str, dict[str, float]] = defaultdict(dict)
-    rows = connection.execute(select(changes).where(changes.c.run_id == run.run_id)).all()
-    stored = transaction.read(sorted({row.memory_id for row in rows}))
-    changed = {row.memory_id for row in rows if stored.get(row.memory_id, DEFAULTS)[row.field] != row.after}
-    if changed:
-        raise JournalError(
-            f"run {run.run_id} ({run.kind}) cannot be undone: the state of {len(changed)} memories, such as "
-            f"{min(changed)!r}, is not what the journal says"
-        )
-    for row in rows:
-        before[row.memory_id][row.field] = row.before
+    for run in reverted:
+        require_last(connection, run)
+        rows = connection.execute(select(changes).where(changes.c.run_id == run.run_id)).all()
+        stored = transaction.read(sorted({row.memory_id for row in rows}))
+        changed = {
+            row.memory_id
+            for row in rows
+            if before[row.memory_id].get(row.field, stored.get(row.memory_id, DEFAULTS)[row.field])
+            != row.after
+        }
+        if changed:
+            raise JournalError(
+                f"run {run.run_id} ({run.kind}) cannot be undone: the state of {len(changed)} memories, such "
+                f"as {min(changed)!r}, is not what the journal says"
+            )
+        for row in rows:
+            before[row.memory_id][row.field] = row.before
+        _set_status(connection, [run.run_id], "undone")
     transaction.assign(before)
 
 
 def mark_undone(connection: Connection, run: Run) -> None:
     """Record that ``run`` no longer holds.
 
-    If it was an undo, its target holds again; if that was an undo too, what it undid does not, and so on.
+    If it was an undo, its target holds again, with the runs of a cycle that it undid; if that was an undo
+    too, what it undid does not, and so on.
     """
     run_id: str | None = run.run_id
     status = "undone"
     while run_id is not None:
-        connection.execute(update(runs).where(runs.c.run_id == run_id).values(status=status))
-        run_id = connection.execute(select(runs.c.target).where(runs.c.run_id == run_id)).scalar()
+        _set_status(connection, [run_id], status)
+        row = connection.execute(select(runs.c.target, runs.c.report).where(runs.c.run_id == run_id)).one()
+        run_id = row.target
         status = "applied" if status == "undone" else "undone"
+        if run_id is not None:
+            _set_status(connection, _decoded(row.report).get("children", []), status)
+
+
+def amend_report(connection: Connection, bank_id: int, run_id: str, report: Mapping[str, Any]) -> None:
+    """Replace a run's report."""
+    found = update(runs).where(runs.c.bank_id == bank_id, runs.c.run_id == run_id)
+    connection.execute(found.values(report=json.dumps(dict(report), sort_keys=True)))
+
+
+def _set_status(connection: Connection, run_ids: Sequence[str], status: str) -> None:
+    connection.execute(update(runs).where(runs.c.run_id.in_(list(run_ids))).values(status=status))
 
 
 def require_applied(run: Run) -> None:

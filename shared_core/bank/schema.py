@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 SQLITE_BUSY_SECONDS = 30.0
 
 metadata = MetaData()
@@ -92,7 +92,9 @@ runs = Table(
     Column("changes", Integer, nullable=False),
     Column("config", Text, nullable=False),
     Column("report", Text, nullable=False),
+    Column("parent", String(64)),
     Index("dream_runs_bank", "bank_id", "created_at"),
+    Index("dream_runs_parent", "parent"),
 )
 
 changes = Table(
@@ -115,6 +117,27 @@ contents = Table(
     Column("before_embedding", LargeBinary),
     Column("after", Text),
     Column("after_embedding", LargeBinary),
+)
+
+edges = Table(
+    "dream_edges",
+    metadata,
+    Column("bank_id", Integer, primary_key=True),
+    Column("source", Text, primary_key=True),
+    Column("target", Text, primary_key=True),
+    Column("kind", String(16), primary_key=True),
+    Column("run_id", String(64), primary_key=True),
+    Index("dream_edges_run", "run_id"),
+)
+
+tiers = Table(
+    "dream_tiers",
+    metadata,
+    Column("bank_id", Integer, primary_key=True),
+    Column("memory_id", Text, primary_key=True),
+    Column("tier", String(8), nullable=False),
+    Column("since", Float(53), nullable=False),
+    sqlite_with_rowid=False,
 )
 
 locks = Table(
@@ -284,7 +307,7 @@ def _prepare(engine: Engine) -> None:
     """Create what is missing; where nothing is, opening only reads and so waits for no writer."""
     found = _schema_version(engine)
     for attempt in range(3):
-        if found is not None:
+        if found is not None and found >= SCHEMA_VERSION:
             break
         try:
             _create_tables(engine)
@@ -309,13 +332,25 @@ def _schema_version(engine: Engine) -> int | None:
 
 
 def _create_tables(engine: Engine) -> None:
+    """Create what is missing, and bring a database of an older version up to this one."""
     with engine.execution_options(dream_write=True).begin() as connection:
         for table in metadata.sorted_tables:
             connection.execute(CreateTable(table, if_not_exists=True))
+            _add_columns(connection, table)
             for index in table.indexes:
                 connection.execute(CreateIndex(index, if_not_exists=True))
         version = upsert(engine, meta).values(key="schema_version", value=str(SCHEMA_VERSION))
-        connection.execute(version.on_conflict_do_nothing())
+        connection.execute(
+            version.on_conflict_do_update(index_elements=["key"], set_={"value": str(SCHEMA_VERSION)})
+        )
+
+
+def _add_columns(connection: Connection, table: Table) -> None:
+    present = {column["name"] for column in inspect(connection).get_columns(table.name)}
+    for column in table.columns:
+        if column.name not in present:
+            kind = column.type.compile(connection.dialect)
+            connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {column.name} {kind}")
 
 
 def _shown(url: URL) -> str:

@@ -22,6 +22,7 @@ from sqlalchemy.exc import IntegrityError
 from shared_core.bank import journal
 from shared_core.bank.access import Access, AccessCounter
 from shared_core.bank.columns import DEFAULTS, FIELDS, Columns
+from shared_core.bank.edges import Edge, read_edges
 from shared_core.bank.lock import WAIT_SECONDS, BankLock, bank_lock, may_overlap
 from shared_core.bank.schema import banks, locks, memories, open_engine, reading, writing
 from shared_core.bank.transaction import StateTransaction, read_rows, state_transaction
@@ -57,6 +58,7 @@ class BankState:
         self.engine = open_engine(url)
         self.scope = scope
         self.bank_id = self._register(collection, name)
+        self.unseen_weight = DEFAULTS["weight"]
         self._columns = Columns()
         self._refreshing = threading.Lock()
         self._version = VersionReader(self.engine, self.bank_id)
@@ -78,11 +80,14 @@ class BankState:
             version = connection.execute(self._version_query()).scalar_one()
             known = self._columns
             if version < known.version:
-                known = Columns()  # restored from a backup: what was seen since never happened
+                # restored from a backup: what was seen since never happened
+                known = Columns(unseen_weight=self.unseen_weight)
             if version != known.version:
                 changed = connection.execute(
                     select(memories.c.memory_id, *(memories.c[name] for name in FIELDS)).where(
-                        memories.c.bank_id == self.bank_id, memories.c.changed_version > known.version
+                        memories.c.bank_id == self.bank_id,
+                        # 0: nothing but counted retrievals
+                        memories.c.changed_version > max(known.version, 0),
                     )
                 )
                 self._columns = known.updated(version, changed)
@@ -96,8 +101,9 @@ class BankState:
         """Return the full state of each id."""
         pending = self._access.pending(ids)
         with reading(self.engine) as connection:
-            stored = read_rows(connection, self.bank_id, ids)
-        return [_memory_state(stored.get(memory_id), pending.get(memory_id)) for memory_id in ids]
+            stored = read_rows(connection, self.bank_id, ids, self.unseen_weight)
+        unseen = {name: getattr(MemoryState(weight=self.unseen_weight), name) for name in _STATE_FIELDS}
+        return [_memory_state(stored.get(memory_id, unseen), pending.get(memory_id)) for memory_id in ids]
 
     def known_ids(self) -> set[str]:
         """Return the ids that have a row; the others have default state."""
@@ -109,6 +115,13 @@ class BankState:
             return journal.rewritten_since(connection, self.bank_id, version)
 
     # ---- writing
+
+    def start_unseen_at(self, weight: float) -> None:
+        """Give every memory that no run has touched this weight, from now on, in this process."""
+        with self._refreshing:
+            if weight != self.unseen_weight:
+                self.unseen_weight = weight
+                self._columns = Columns(unseen_weight=weight)
 
     def lock(self, purpose: str, *, wait: float = WAIT_SECONDS) -> AbstractContextManager[BankLock]:
         """Return a context manager that holds the bank's lock.
@@ -127,11 +140,33 @@ class BankState:
 
     @contextmanager
     def transaction(
-        self, kind: str, *, lock: BankLock | None = None, target: str | None = None
+        self,
+        kind: str,
+        *,
+        lock: BankLock | None = None,
+        target: str | None = None,
+        run_id: str | None = None,
+        parent: str | None = None,
     ) -> Iterator[StateTransaction]:
-        """Open one journalled run; it is committed whole when the block ends without an error."""
+        """Open one journalled run; it is committed whole when the block ends without an error.
+
+        Args:
+            kind: See ``Run.kind``.
+            lock: Where the caller holds the bank's lock.
+            target: The run that this one undoes.
+            run_id: Chosen beforehand; default: a new one.
+            parent: The dream cycle that this run belongs to.
+        """
         with state_transaction(
-            self.engine, self.bank_id, self.scope, kind, lock=lock, target=target
+            self.engine,
+            self.bank_id,
+            self.scope,
+            kind,
+            lock=lock,
+            target=target,
+            run_id=run_id,
+            parent=parent,
+            unseen_weight=self.unseen_weight,
         ) as transaction:
             yield transaction
 
@@ -218,10 +253,24 @@ class BankState:
         connection = transaction.connection
         target = journal.get_run(connection, self.bank_id, self.scope, run_id)
         transaction.scope = target.scope
-        journal.revert(transaction, connection, target)
+        children = journal.applied_children(connection, target)
+        journal.require_applied(target)
+        journal.revert(transaction, connection, [*children, target])
         journal.mark_undone(connection, target)
         transaction.report = {"undone": target.run_id, "kind": target.kind}
+        if children:
+            transaction.report["children"] = [child.run_id for child in children]
         return target
+
+    def amend_report(self, run_id: str, report: Mapping[str, Any]) -> None:
+        """Complete the report of a run that went on after it was journalled, such as a dream cycle."""
+        with writing(self.engine) as connection:
+            journal.amend_report(connection, self.bank_id, run_id, report)
+
+    def edges(self) -> list[Edge]:
+        """Return the explicit edges of the memory graph, those of undone repairs left out."""
+        with reading(self.engine) as connection:
+            return read_edges(connection, self.bank_id)
 
     # ---- inner
 
@@ -248,9 +297,9 @@ class BankState:
             return int(connection.execute(query).scalar_one())
 
 
-def _memory_state(row: dict[str, Any] | None, pending: Access | None) -> MemoryState:
-    values = {name: row[name] for name in _STATE_FIELDS} if row else {}
-    state = MemoryState(**{**values, "deleted": bool(row and row["deleted"])})
+def _memory_state(row: dict[str, Any], pending: Access | None) -> MemoryState:
+    values = {name: row[name] for name in _STATE_FIELDS}
+    state = MemoryState(**{**values, "deleted": bool(row["deleted"])})
     if pending is None:
         return state
     return replace(state, retrievals=state.retrievals + pending.retrievals, last_access=pending.last_access)

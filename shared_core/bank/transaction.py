@@ -31,8 +31,12 @@ def new_run_id() -> str:
     return f"{time.time_ns() // 1_000_000:011x}-{uuid.uuid4().hex[:6]}"
 
 
-def read_rows(connection: Connection, bank_id: int, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+def read_rows(
+    connection: Connection, bank_id: int, ids: Sequence[str], unseen_weight: float = DEFAULTS["weight"]
+) -> dict[str, dict[str, Any]]:
     """Return the stored state row of each id that has one.
+
+    A row that holds nothing but counted retrievals has ``unseen_weight``: no run has touched that memory.
 
     Raises:
         StateError: A row holds what is no number.
@@ -49,6 +53,8 @@ def read_rows(connection: Connection, bank_id: int, ids: Sequence[str]) -> dict[
         # SQLite keeps any type in any column
         if not all(isinstance(row[name], (int, float)) for name in FIELDS):
             raise StateError(f"the state of {row['memory_id']!r} was altered: it holds what is no number")
+        if row["changed_version"] == 0:
+            row["weight"] = unseen_weight
     return {row["memory_id"]: row for row in rows}
 
 
@@ -65,10 +71,12 @@ class StateTransaction:
     changes: int = 0
     connection: Connection = field(kw_only=True)
     _bank_id: int = field(kw_only=True)
+    unseen_weight: float = field(default=DEFAULTS["weight"], kw_only=True)
+    """w of a memory that no run has touched."""
 
     def read(self, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Return the stored row of each id that has one."""
-        return read_rows(self.connection, self._bank_id, ids)
+        return read_rows(self.connection, self._bank_id, ids, self.unseen_weight)
 
     def set(self, ids: Sequence[str], values: Mapping[str, Sequence[float] | FloatArray]) -> None:
         """Give fields new values, journalling those that differ from what is stored.
@@ -105,21 +113,52 @@ class StateTransaction:
         self._write(journal, rows)
 
     def add(self, ids: Sequence[str]) -> None:
-        """Journal that memories came to be, with default state; undoing it deletes them softly."""
+        """Journal that memories came to be, with default state; undoing it deletes them softly.
+
+        In a bank with quarantine they start at its weight, and have a row that says so.
+        """
         stored = self.read(ids)
+        start = {**DEFAULTS, "weight": self.unseen_weight}
         journal = [(memory_id, "deleted", 1.0, 0.0) for memory_id in ids]
         # state of a memory that had the same id and is gone from the collection
         for memory_id, row in stored.items():
             journal += [
                 (memory_id, name, row[name], default)
-                for name, default in DEFAULTS.items()
+                for name, default in start.items()
                 if name != "deleted" and row[name] != default
             ]
-        self._write(journal, [{**row, **DEFAULTS} for row in stored.values()])
+        rows = [{**row, **start} for row in stored.values()]
+        if self.unseen_weight != DEFAULTS["weight"]:
+            new = [memory_id for memory_id in ids if memory_id not in stored]
+            journal += [(memory_id, "weight", DEFAULTS["weight"], self.unseen_weight) for memory_id in new]
+            rows += [self._default_row(memory_id) for memory_id in new]
+        self._write(journal, rows)
+
+    def know(self, ids: Sequence[str]) -> int:
+        """Give memories that no run has touched a row with default state; returns how many those are.
+
+        Nothing about them changes, so nothing is journalled; a quarantine that begins later passes them by.
+        """
+        stored = self.read(ids)
+        unknown = [
+            {**(stored.get(memory_id) or self._default_row(memory_id)), **DEFAULTS}
+            for memory_id in ids
+            if can_have_state(memory_id) and stored.get(memory_id, {}).get("changed_version", 0) == 0
+        ]
+        self._write([], unknown)
+        return len(unknown)
+
+    def create(self, ids: Sequence[str]) -> None:
+        """Journal that derived memories came to be, and give each its row: without one it is invisible."""
+        self._write(
+            [(memory_id, "deleted", 1.0, 0.0) for memory_id in ids],
+            [self._default_row(memory_id) for memory_id in ids],
+        )
 
     def _default_row(self, memory_id: str) -> dict[str, Any]:
         return {
             **DEFAULTS,
+            "weight": self.unseen_weight,
             "bank_id": self._bank_id,
             "memory_id": memory_id,
             "retrievals": 0,
@@ -154,6 +193,8 @@ def state_transaction(
     lock: BankLock | None = None,
     target: str | None = None,
     run_id: str | None = None,
+    parent: str | None = None,
+    unseen_weight: float = DEFAULTS["weight"],
 ) -> Iterator[StateTransaction]:
     """Open a run; on leaving the block it is committed with its journal entry, on an error not at all.
 
@@ -170,7 +211,12 @@ def state_transaction(
         if lock is not None:
             lock.fence(connection)
         run = StateTransaction(
-            run_id or new_run_id(), version, scope, connection=connection, _bank_id=bank_id
+            run_id or new_run_id(),
+            version,
+            scope,
+            connection=connection,
+            _bank_id=bank_id,
+            unseen_weight=unseen_weight,
         )
         yield run
         connection.execute(
@@ -181,6 +227,7 @@ def state_transaction(
                 kind=kind,
                 status="applied",
                 target=target,
+                parent=parent,
                 created_at=time.time(),
                 version=version,
                 changes=run.changes,

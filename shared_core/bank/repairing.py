@@ -1,0 +1,178 @@
+"""Applying one repair of a dream cycle to a bank: derived memories, weights and edges, as one run.
+
+Derived records are written to the collection first and become visible only by the transaction; those whose
+transaction never came have weight 0 and are removed by ``remove_unborn`` (design 5). Decides nothing: what
+to repair, and whether it helps, is the business of the agents.
+
+Source: MemDream section 3.2 and appendix C: no information is lost, edges are updated, all changes are
+logged for reversibility [S]. Suspects are never sources [O].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from shared_core.bank import intake
+from shared_core.bank.derived import derived_id, is_derived, provenance
+from shared_core.bank.edges import Edge, write_edges
+from shared_core.bank.transaction import new_run_id
+from shared_core.errors import InvalidMemoryError, MemoryNotFoundError
+
+if TYPE_CHECKING:
+    from shared_core.bank.journal import Run
+    from shared_core.bank.lock import BankLock
+    from shared_core.bank.memory_bank import MemoryBank
+    from shared_core.types import FloatArray, Metadata
+
+Operation = Literal["extract", "synthesize", "merge", "prune", "restore", "link"]
+SUSPECT = 0.5
+"""Suspicion from which a memory is never quoted by a derived one [O]."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DerivedMemory:
+    """A memory that a repair writes: verbatim quotes of its sources."""
+
+    text: str
+    sources: tuple[str, ...]
+    """Ids of what it quotes, at least one; the user's own memories, not derived ones."""
+    metadata: Metadata = field(default_factory=dict)
+    embedding: FloatArray | None = None
+    """Shape (d,); default: the bank's embedder computes it."""
+    id: str = field(default_factory=derived_id)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Repair:
+    """One change to the bank, with why it is made."""
+
+    operation: Operation
+    reason: str
+    """For people; quotes no memory text unescaped anywhere but in the journal."""
+    memories: tuple[DerivedMemory, ...] = ()
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """New w in [0, 1] of existing memories."""
+    edges: tuple[Edge, ...] = ()
+    """Besides the provenance edges, which every derived memory gets."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """Plain JSON values for the journal: the probe, the diagnosis, F1 before and after."""
+
+
+def apply_repair(bank: MemoryBank, repair: Repair, *, lock: BankLock, parent: str | None = None) -> Run:
+    """Apply a repair whole or not at all; ``bank.undo(run.run_id)`` takes it back.
+
+    Args:
+        bank: The bank.
+        repair: The repair.
+        lock: The bank's lock, held.
+        parent: Run id of the dream cycle.
+
+    Raises:
+        InvalidMemoryError: It changes nothing, a text or weight is malformed, or a source is derived,
+            forgotten, deleted or suspect.
+        MemoryNotFoundError: A memory that it names is not in the bank.
+        BankLockedError: The lock was taken over by somebody else.
+    """
+    _check(bank, repair)
+    run_id = new_run_id()
+    ids = _write(bank, repair)
+    try:
+        with bank.state.transaction("repair", lock=lock, run_id=run_id, parent=parent) as run:
+            run.create(ids)
+            run.set(list(repair.weights), {"weight": list(repair.weights.values())})
+            write_edges(run.connection, bank.state.bank_id, run_id, _edges(repair))
+            run.report = {
+                "operation": repair.operation,
+                "reason": repair.reason,
+                "derived": ids,
+                "sources": sorted({source for memory in repair.memories for source in memory.sources}),
+                "reweighted": sorted(repair.weights),
+                **repair.details,
+            }
+    except BaseException:
+        bank.content.discard_derived(ids)
+        raise
+    return bank.state.run(run_id)
+
+
+def remove_unborn(bank: MemoryBank, lock: BankLock) -> list[str]:
+    """Remove derived records whose transaction never came, because their process died; returns their ids."""
+    derived = [memory_id for memory_id in bank.ids() if is_derived(memory_id)]
+    known = bank.state.known_ids()
+    unborn = [memory_id for memory_id in derived if memory_id not in known]
+    if unborn:
+        with bank.state.transaction("recover", lock=lock) as run:
+            # proves that the lock is still ours before anything is removed
+            run.report = {"removed": unborn}
+        bank.content.discard_derived(unborn)
+    return unborn
+
+
+def _write(bank: MemoryBank, repair: Repair) -> list[str]:
+    """Write the derived records, still invisible."""
+    new = repair.memories
+    if not new:
+        return []
+    ids = [memory.id for memory in new]
+    rows = [
+        intake.in_scope(
+            {**memory.metadata, **provenance(repair.operation, memory.sources)}, bank.content.where
+        )
+        for memory in new
+    ]
+    texts = [memory.text for memory in new]
+    intake.check_memories(ids, texts, rows, derived=True)
+    given = [memory.embedding for memory in new]
+    known = [embedding for embedding in given if embedding is not None]
+    matrix = intake.as_matrix(known) if len(known) == len(given) else bank._embed(texts)
+    intake.check_embeddings(matrix, len(texts), bank.content.dimension(), bank.content.name)
+    bank.content.add(ids, texts, rows, matrix)
+    return ids
+
+
+def _edges(repair: Repair) -> list[Edge]:
+    quoted = [Edge(source, m.id, "provenance") for m in repair.memories for source in m.sources]
+    return [*quoted, *repair.edges]
+
+
+def _check(bank: MemoryBank, repair: Repair) -> None:
+    if not (repair.memories or repair.weights or repair.edges):
+        raise InvalidMemoryError(f"a repair ({repair.operation}) that changes nothing")
+    for memory_id, weight in repair.weights.items():
+        if not isinstance(weight, (int, float, np.number)) or not 0.0 <= weight <= 1.0:
+            raise InvalidMemoryError(f"weight {weight!r} of {memory_id!r} is outside [0, 1]")
+    for memory in repair.memories:
+        if not is_derived(memory.id) or not memory.sources:
+            raise InvalidMemoryError("a derived memory needs an id of derived_id() and at least one source")
+    sources = {source for memory in repair.memories for source in memory.sources}
+    new = {memory.id for memory in repair.memories}
+    linked = {end for edge in repair.edges for end in (edge.source, edge.target)} - new
+    _require(bank, sorted(sources | linked | set(repair.weights)))
+    _check_sources(bank, sorted(sources))
+
+
+def _check_sources(bank: MemoryBank, sources: Sequence[str]) -> None:
+    columns = bank.state.columns()
+    suspicion, deleted = columns.gather(sources, "suspicion"), columns.gather(sources, "deleted")
+    for row, source in enumerate(sources):
+        if is_derived(source):
+            raise InvalidMemoryError(f"source {source!r} is derived itself: quote what it quotes")
+        if deleted[row]:
+            raise InvalidMemoryError(f"source {source!r} is deleted: it cannot be quoted")
+        if suspicion[row] >= SUSPECT:
+            raise InvalidMemoryError(
+                f"source {source!r} is suspect (s = {suspicion[row]:.2f}): nothing may be derived from it"
+            )
+
+
+def _require(bank: MemoryBank, ids: Sequence[str]) -> None:
+    held = bank.content.get(ids)
+    if missing := [memory_id for memory_id in ids if memory_id not in held]:
+        raise MemoryNotFoundError(
+            f"{len(missing)} memories of a repair are not in bank {bank.content.name!r}, such as "
+            f"{missing[0]!r}; nothing was changed"
+        )

@@ -1,5 +1,6 @@
 """DREAM memory for LangChain and LangGraph: a retriever that forgets poison."""
 
+from langchain_dream.models import as_chat
 from langchain_dream.retriever import DreamRetriever
 
-__all__ = ["DreamRetriever"]
+__all__ = ["DreamRetriever", "as_chat"]

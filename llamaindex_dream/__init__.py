@@ -1,6 +1,6 @@
 """DREAM memory for LlamaIndex: a postprocessor that lets forgotten memories drop out of the answer."""
 
-from llamaindex_dream.models import CoreEmbedding
+from llamaindex_dream.models import CoreEmbedding, as_chat
 from llamaindex_dream.postprocessor import DreamPostprocessor
 
-__all__ = ["CoreEmbedding", "DreamPostprocessor"]
+__all__ = ["CoreEmbedding", "DreamPostprocessor", "as_chat"]

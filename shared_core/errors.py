@@ -51,6 +51,14 @@ class UnsupportedStoreError(DreamError, TypeError):
     """A vector store cannot give what an operation needs, for example every embedding."""
 
 
+class ChatError(DreamError):
+    """A chat model failed, or what it answered cannot be used; ``__cause__`` has the model's own error."""
+
+
+class ChatContextError(ChatError):
+    """The messages do not fit the chat model's context."""
+
+
 class MissingExtraError(DreamError, ImportError):
     """An optional package is not installed; the message names the extra to install."""
 

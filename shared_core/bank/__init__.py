@@ -1,5 +1,6 @@
 """The memory bank: content in Chroma, state in SQL, every change journalled."""
 
+from shared_core.bank.explaining import Explanation, TermExplanation
 from shared_core.bank.feedback import give_feedback
 from shared_core.bank.journal import Run
 from shared_core.bank.memory_bank import MemoryBank
@@ -13,9 +14,11 @@ __all__ = [
     "BankStatus",
     "CollectionChange",
     "CollectionWatch",
+    "Explanation",
     "MemoryBank",
     "Run",
     "Suspect",
     "SweepReport",
+    "TermExplanation",
     "give_feedback",
 ]

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sqlalchemy import insert, select, update
 
-from shared_core.bank import journal
+from shared_core.bank import intake, journal
 from shared_core.bank.journal import ContentChange
+from shared_core.bank.lock import adding_lock
 from shared_core.bank.records import Record
 from shared_core.bank.schema import banks, reading, runs, writing
 from shared_core.bank.transaction import new_run_id
 from shared_core.dynamics.geometry import SMALLEST_NORM
-from shared_core.errors import BankLockedError, JournalError, MemoryNotFoundError
+from shared_core.errors import BankLockedError, InvalidMemoryError, JournalError, MemoryNotFoundError
 
 if TYPE_CHECKING:
     from shared_core.bank.chroma import ChromaContent
@@ -42,6 +43,7 @@ class ContentWriter:
     def __init__(self, content: ChromaContent, state: BankState) -> None:
         self._content = content
         self._state = state
+        self._adding = adding_lock(content.key)
 
     def add(
         self,
@@ -51,7 +53,27 @@ class ContentWriter:
         embeddings: FloatArray,
         progress: Progress | None,
     ) -> Run:
-        """Add new records and journal them; undoing the run deletes them softly."""
+        """Add new records and journal them; undoing the run deletes them softly.
+
+        Raises:
+            InvalidMemoryError: An id exists already, or an embedding is malformed; nothing was written then.
+            DimensionMismatchError: The embeddings do not fit the collection.
+        """
+        # of two threads that add the same id, one must be told: Chroma would ignore it without a word
+        with self._adding:
+            if taken := self._content.existing(ids):
+                raise InvalidMemoryError(f"{len(taken)} ids exist already, such as {taken[0]!r}: use update")
+            intake.check_embeddings(embeddings, len(texts), self._content.dimension(), self._content.name)
+            return self._add(ids, texts, metadatas, embeddings, progress)
+
+    def _add(
+        self,
+        ids: Sequence[str],
+        texts: Sequence[str],
+        metadatas: Sequence[Metadata],
+        embeddings: FloatArray,
+        progress: Progress | None,
+    ) -> Run:
         stored = 0
 
         def count(stage: str, done: int, total: int) -> None:

@@ -1,18 +1,18 @@
-"""The diagnosis ``coupling`` for a stored bank: its texts and embedder in, flags, warnings and reasons out.
+"""The terms of preset ``hardened`` for a stored bank: its texts and embedder in, a verdict and warnings out.
 
-Joins ``dynamics.coupling`` (which knows no storage) to a bank's content; reads only.
+Joins ``dynamics.terms`` (which knows no storage) to a bank's content; reads only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shared_core.dynamics import CouplingResult, Group, find_coupling
 from shared_core.dynamics.geometry import unit_rows
+from shared_core.dynamics.terms import BankView, Verdict, find_term, judge
 from shared_core.errors import ConfigError, DimensionMismatchError
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from shared_core.config import ForgettingConfig
     from shared_core.types import Embedder, FloatArray
 
-SHOWN_SPAN = 80
 CHECKED_KEYS = 5
 SAME_MODEL = 0.5
 """Median cosine of keys embedded anew with their stored embeddings, below which the model is another [O]."""
@@ -28,110 +27,132 @@ SAME_MODEL = 0.5
 
 @dataclass(frozen=True)
 class Diagnosed:
-    """What a sweep needs of the diagnosis; empty for preset ``paper``."""
+    """What a sweep needs of the terms; empty for preset ``paper``, whose sweep probes by itself."""
 
-    coupling: CouplingResult | None = None
+    verdict: Verdict | None = None
     warnings: list[str] = field(default_factory=list)
 
     def reason(self, row: int) -> str | None:
         """Return why a memory was flagged, in words; None where it was not."""
-        group = self.coupling.group_of(row) if self.coupling is not None else None
-        return None if group is None else _reason(group)
+        evidence = self.verdict.evidence(row) if self.verdict is not None else None
+        return None if evidence is None else evidence.text
+
+    def values(self, row: int) -> dict[str, float]:
+        """Return what each term says of a memory; nothing for preset ``paper``."""
+        return {} if self.verdict is None else self.verdict.values(row)
 
 
 def diagnose(
     bank: MemoryBank, ids: Sequence[str], embeddings: FloatArray, config: ForgettingConfig
 ) -> Diagnosed:
-    """Find coupling among the memories that take part in a sweep; nothing for another diagnosis.
+    """Let the terms judge the memories that take part in a sweep; nothing for preset ``paper``.
 
     Args:
-        bank: Its texts, its values (metadata field ``value_key``) and its embedder are used.
+        bank: See ``judge_bank``.
         ids: N ids.
         embeddings: (N, d) as stored, every row with a direction.
-        config: Diagnosis, constants and seed.
+        config: Diagnosis, terms, constants and seed.
 
     Raises:
-        ConfigError: The bank has no embedder, or one that does not give the stored embeddings.
+        ConfigError: See ``judge_bank``.
         DimensionMismatchError: The embedder's vectors have another dimension than the stored ones.
     """
     if config.diagnosis != "coupling":
         return Diagnosed()
-    if bank.embedder is None:
+    return Diagnosed(*judge_bank(bank, ids, embeddings, config))
+
+
+def judge_bank(
+    bank: MemoryBank, ids: Sequence[str], embeddings: FloatArray, config: ForgettingConfig
+) -> tuple[Verdict, list[str]]:
+    """Run the terms that ``config`` names on stored memories, whatever its diagnosis.
+
+    Args:
+        bank: Its texts, its values and origins (metadata fields ``value_key``, ``origin_key``) and its
+            embedder are used.
+        ids: N ids.
+        embeddings: (N, d) as stored, every row with a direction.
+        config: Diagnosis, terms, constants and seed.
+
+    Returns:
+        The verdict, and warnings about what the terms could not see.
+
+    Raises:
+        ConfigError: A term is unknown or failed, or needs an embedder and the bank has none, or one that does
+            not give the stored embeddings.
+        DimensionMismatchError: The embedder's vectors have another dimension than the stored ones.
+    """
+    embeds = [name for name in config.terms if "embedder" in find_term(name).needs]
+    if embeds and bank.embedder is None:
         raise ConfigError(
-            "preset 'hardened' embeds parts of the memories again and this bank has no embedder: open it "
-            "with embedder=..., the one that it was filled with (dream forget: --embedder minilm, or "
-            "the directory of a model)"
+            f"preset 'hardened' embeds parts of the memories again (term {embeds[0]!r}) and this bank has no "
+            "embedder: open it with embedder=..., the one that it was filled with (dream forget: --embedder "
+            "minilm, or the directory of a model)"
         )
-    keys, values = _texts(bank, ids)
-    warnings = _warnings(bank, len(ids), values, config)
-    unit = unit_rows(np.asarray(embeddings, np.float32))
-    embed = _embedding(bank.embedder, unit.shape[1])
-    _check_model(keys, unit, embed)
-    found = find_coupling(keys, values, unit, embed, replace(config.coupling, seed=config.seed))
-    return Diagnosed(found, warnings + _limits(found, config))
+    matrix = np.asarray(embeddings, np.float32)
+    embed = _embedding(bank.embedder, matrix.shape[1]) if embeds and bank.embedder is not None else None
+    view = _view(bank, ids, matrix, embed, config)
+    if embed is not None:
+        _check_model(view.keys, view.unit, embed)
+    verdict = judge(view)
+    if not ids:
+        return verdict, ["the bank is empty: there is nothing to diagnose"]
+    return verdict, _absences(bank, view, verdict) + verdict.warnings
 
 
-def _texts(bank: MemoryBank, ids: Sequence[str]) -> tuple[list[str], list[str] | None]:
-    """Return keys, and values where any memory has one."""
+def _view(
+    bank: MemoryBank,
+    ids: Sequence[str],
+    matrix: FloatArray,
+    embed: Callable[[list[str]], FloatArray] | None,
+    config: ForgettingConfig,
+) -> BankView:
     records = bank.content.get(ids)
     # removed by another process since the embeddings were read: nothing to compare
-    keys = [records[memory_id].text if memory_id in records else "" for memory_id in ids]
-    if bank.value_key is None:
-        return keys, None
-    stored = [records[i].metadata.get(bank.value_key) if i in records else None for i in ids]
-    values = ["" if value is None else str(value) for value in stored]
-    return keys, values if any(values) else None
-
-
-def _warnings(bank: MemoryBank, count: int, values: list[str] | None, config: ForgettingConfig) -> list[str]:
-    if not count:
-        return ["the bank is empty: there is nothing to diagnose"]
-    found = []
-    if values is None:
-        why = (
-            "the bank has no value_key (dream forget: --value-key NAME)"
-            if bank.value_key is None
-            else f"no memory has a value under {bank.value_key!r}"
-        )
-        found.append(f"{why}: without values only a span that extends several existing keys can be found")
-    least = config.coupling.min_outside
-    if count < least + config.coupling.min_members:
-        found.append(
-            f"the bank has {count} memories: a group is compared with at least {least} others, so that "
-            "nothing can be flagged"
-        )
-    return found
-
-
-def _limits(found: CouplingResult, config: ForgettingConfig) -> list[str]:
-    """Return warnings about what was found, or was not looked at, because of a limit."""
-    limits = [
-        f"{len(group.members)} memories share {_span(group.key_span)!r} and were NOT flagged: with them more "
-        f"than {config.coupling.max_flagged:.0%} of the bank would be; look at them yourself"
-        for group in found.groups
-        if not group.flagged
-    ]
-    if found.unexamined:
-        limits.append(
-            f"{found.unexamined} sets of similar memories were not looked at: the bank shares more text than "
-            "max_candidates, max_measured and max_work allow for"
-        )
-    return limits
-
-
-def _reason(group: Group) -> str:
-    others = len(group.members) - 1
-    if not group.payload_span:
-        return f"shares {_span(group.key_span)!r} with {others} others, which extend other memories' requests"
-    return (
-        f"shares {_span(group.key_span)!r} in its request and {_span(group.payload_span)!r} in its value "
-        f"with {others} others"
+    found = [records.get(memory_id) for memory_id in ids]
+    metadata = [{} if record is None else record.metadata for record in found]
+    return BankView(
+        keys=["" if record is None else record.text for record in found],
+        values=_column(metadata, bank.value_key),
+        unit=unit_rows(matrix),
+        embed=embed,
+        origins=_column(metadata, bank.origin_key),
+        config=config,
+        norms=np.linalg.norm(matrix.astype(np.float64), axis=1),
     )
 
 
-def _span(span: str) -> str:
-    text = span.strip(" .,;:!?()[]'\"") or span
-    return text if len(text) <= SHOWN_SPAN else f"{text[: SHOWN_SPAN - 3]}..."
+def _column(metadata: Sequence[Mapping[str, Any]], name: str | None) -> list[str] | None:
+    """Return one metadata field as text, "" where a memory has none; None where no memory has it."""
+    if name is None:
+        return None
+    stored = [row.get(name) for row in metadata]
+    texts = ["" if value is None else str(value) for value in stored]
+    return texts if any(texts) else None
+
+
+def _absences(bank: MemoryBank, view: BankView, verdict: Verdict) -> list[str]:
+    """Return what the bank does not have, and which terms see less or nothing for it."""
+    effects: dict[str, list[str]] = {"values": [], "origins": []}
+    if view.values is None and "coupling" in view.config.terms:
+        effects["values"].append("only a span that extends several existing keys can be found")
+    for name, need in verdict.skipped:
+        effects[need].append(f"term {name} is skipped")
+    fields = {"values": ("value_key", bank.value_key), "origins": ("origin_key", bank.origin_key)}
+    found = []
+    for need, what in effects.items():
+        if what:
+            option, key = fields[need]
+            flag = option.replace("_", "-")
+            why = (
+                f"the bank has no {option} (dream forget: --{flag} NAME)"
+                if key is None
+                else f"no memory has a value under {key!r}"
+            )
+            found.append(f"{why}: without {need} {', '.join(what)}")
+    if view.config.diagnosis == "coupling" and not any(scored.term.decides for scored in verdict.terms):
+        found.append(f"none of the terms {', '.join(view.config.terms)} decides: nothing can be flagged")
+    return found
 
 
 def _embedding(embedder: Embedder, dimension: int) -> Callable[[list[str]], FloatArray]:
@@ -149,7 +170,7 @@ def _embedding(embedder: Embedder, dimension: int) -> Callable[[list[str]], Floa
     return embed
 
 
-def _check_model(keys: list[str], unit: FloatArray, embed: Callable[[list[str]], FloatArray]) -> None:
+def _check_model(keys: Sequence[str], unit: FloatArray, embed: Callable[[list[str]], FloatArray]) -> None:
     """Embed a few keys again: another model of the same dimension would be wrong without a word."""
     rows = [row for row, key in enumerate(keys) if key.strip()]
     rows = rows[:: max(1, len(rows) // CHECKED_KEYS)][:CHECKED_KEYS]

@@ -1,7 +1,8 @@
-"""Where a bank's state is kept when nobody says so."""
+"""Where a bank's state is kept when nobody says so, and under which name a tenant's is."""
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from functools import cache
@@ -10,10 +11,25 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy.engine import URL
 
+from shared_core.errors import ConfigError
+
 if TYPE_CHECKING:
     from shared_core.bank.chroma import ChromaContent
+    from shared_core.types import Where
 
 STATE_URL_VARIABLE = "DREAM_STATE_URL"
+
+
+def scope_of(where: Where | None) -> str:
+    """Return a tenant's filter as canonical JSON, "" for the whole collection.
+
+    Raises:
+        ConfigError: It holds what is no plain value.
+    """
+    try:
+        return json.dumps(where, sort_keys=True) if where else ""
+    except TypeError as error:
+        raise ConfigError(f"where={where!r} is not a filter of plain values: {error}") from None
 
 
 def default_state_url(content: ChromaContent) -> str | URL:

@@ -7,29 +7,27 @@ in ``dynamics``. Nothing is deleted or overwritten without a journal entry, and 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from shared_core.bank import intake
 from shared_core.bank.chroma import ChromaContent
 from shared_core.bank.chroma_client import open_collection
 from shared_core.bank.content_writer import ContentWriter
+from shared_core.bank.explaining import Explanation, explain_memory
 from shared_core.bank.feedback import give_feedback
-from shared_core.bank.location import default_state_url
-from shared_core.bank.lock import adding_lock
+from shared_core.bank.location import default_state_url, scope_of
+from shared_core.bank.quarantine import apply_quarantine
 from shared_core.bank.records import Record
 from shared_core.bank.revision import Revision
 from shared_core.bank.state import BankState
-from shared_core.bank.status import BankStatus, bank_status
+from shared_core.bank.status import BankStatus, bank_status, visible_weights
 from shared_core.bank.sweeping import SweepReport, sweep_bank
 from shared_core.bank.watch import CollectionWatch
 from shared_core.config import ConsolidationConfig, ForgettingConfig
-from shared_core.errors import ConfigError, InvalidMemoryError, MemoryNotFoundError
+from shared_core.errors import ConfigError, MemoryNotFoundError
 from shared_core.types import Embedder, FloatArray, Memory, Metadata, Progress, Where
 
 if TYPE_CHECKING:
@@ -52,6 +50,8 @@ class MemoryBank:
         state: The state of that same collection and tenant.
         embedder: Embeds what is added or rewritten; LangChain ``Embeddings`` fit as they are.
         value_key: Metadata field that holds a memory's value (its solution), where there is one.
+        origin_key: Metadata field that says who wrote a memory, where there is one.
+        quarantine: Weight of memories that no sweep has seen yet; 1 ends it, None follows the journal.
     """
 
     def __init__(
@@ -61,14 +61,17 @@ class MemoryBank:
         *,
         embedder: Embedder | None = None,
         value_key: str | None = None,
+        origin_key: str | None = None,
+        quarantine: float | None = None,
     ) -> None:
         self.content = content
         self.state = state
         self.embedder = embedder
         self.value_key = value_key
-        self._adding = adding_lock(content.key)
+        self.origin_key = origin_key
         self._writer = ContentWriter(content, state)
         self._writer.recover()
+        apply_quarantine(content, state, quarantine)
 
     @classmethod
     def open(
@@ -80,6 +83,8 @@ class MemoryBank:
         where: Where | None = None,
         embedder: Embedder | None = None,
         value_key: str | None = None,
+        origin_key: str | None = None,
+        quarantine: float | None = None,
         create: bool = False,
         space: str = "cosine",
     ) -> MemoryBank:
@@ -93,6 +98,8 @@ class MemoryBank:
             where: Metadata filter of one tenant; nothing outside it is read or changed.
             embedder: See the class.
             value_key: See the class.
+            origin_key: See the class.
+            quarantine: See the class.
             create: Create the collection if it does not exist.
             space: Distance space of a collection that is created: cosine, l2 or ip.
 
@@ -106,6 +113,8 @@ class MemoryBank:
             where=where,
             embedder=embedder,
             value_key=value_key,
+            origin_key=origin_key,
+            quarantine=quarantine,
         )
 
     @classmethod
@@ -117,6 +126,8 @@ class MemoryBank:
         where: Where | None = None,
         embedder: Embedder | None = None,
         value_key: str | None = None,
+        origin_key: str | None = None,
+        quarantine: float | None = None,
     ) -> MemoryBank:
         """Open the bank of a collection that is open already; arguments as for ``open``.
 
@@ -124,13 +135,11 @@ class MemoryBank:
             StateError: The state database cannot be opened, or none is named for a server.
         """
         content = ChromaContent(collection, where)
-        try:
-            scope = json.dumps(where, sort_keys=True) if where else ""
-        except TypeError as error:
-            raise ConfigError(f"where={where!r} is not a filter of plain values: {error}") from None
+        scope = scope_of(where)
         url = state_url or default_state_url(content)
         state = BankState(url, collection=content.key, name=content.name, scope=scope)
-        return cls(content, state, embedder=embedder, value_key=value_key)
+        keys = {"value_key": value_key, "origin_key": origin_key}
+        return cls(content, state, embedder=embedder, quarantine=quarantine, **keys)
 
     # ---- reading
 
@@ -171,11 +180,7 @@ class MemoryBank:
         In a tenant's bank also 0 for every id outside the tenant: nothing is told about others' memories.
         """
         ids = intake.as_list("ids", ids)
-        weights = self.state.weights(ids)
-        if self.content.where:
-            inside = set(self.content.matching(None, None, list(dict.fromkeys(ids))))
-            weights = np.where([memory_id in inside for memory_id in ids], weights, 0.0)
-        return weights
+        return visible_weights(self.content, self.state, ids)
 
     def status(self) -> BankStatus:
         """Return counts, the distribution of weights, suspects and the last runs."""
@@ -197,7 +202,7 @@ class MemoryBank:
         embeddings: FloatArray | None = None,
         progress: Progress | None = None,
     ) -> list[Id]:
-        """Add memories; they start with w = 1 and become retrievable at once.
+        """Add memories; they start with w = 1 (or that of the quarantine), retrievable at once.
 
         Args:
             texts: Keys, the texts that are embedded.
@@ -217,21 +222,11 @@ class MemoryBank:
         """
         texts = intake.as_list("texts", texts)
         ids = [str(uuid.uuid4()) for _ in texts] if ids is None else intake.as_list("ids", ids)
-        given = [None] * len(texts) if metadatas is None else intake.as_list("metadatas", metadatas)
-        rows = intake.with_values(
-            given, None if values is None else intake.as_list("values", values), self.value_key
-        )
-        rows = [intake.in_scope(row, self.content.where) for row in rows]
-        intake.check_memories(ids, texts, rows)
+        rows = intake.as_rows(ids, texts, metadatas, values, self.value_key, self.content.where)
         if not texts:
             return []
         matrix = self._embed(texts) if embeddings is None else intake.as_matrix(embeddings)
-        # of two threads that add the same id, one must be told: Chroma would ignore it without a word
-        with self._adding:
-            if taken := self.content.existing(ids):
-                raise InvalidMemoryError(f"{len(taken)} ids exist already, such as {taken[0]!r}: use update")
-            intake.check_embeddings(matrix, len(texts), self.content.dimension(), self.content.name)
-            self._writer.add(ids, texts, rows, matrix, progress)
+        self._writer.add(ids, texts, rows, matrix, progress)
         return ids
 
     def update(
@@ -256,14 +251,7 @@ class MemoryBank:
             BankLockedError: A dreamer is at work.
         """
         record = self._require([memory_id])[memory_id]
-        if text is not None:
-            intake.check_text(memory_id, text)
-        if metadata is not None:
-            metadata = intake.in_scope(metadata, self.content.where)
-        matrix = None if embedding is None else intake.as_matrix([embedding])
-        if matrix is None and text not in (None, record.text):
-            matrix = self._embed([str(text)])
-        revision = Revision(text=text, metadata=metadata, embedding=matrix, embed=self._embed)
+        revision = Revision.of(record, text, metadata, embedding, embed=self._embed, where=self.content.where)
         return self._writer.update(memory_id, revision)
 
     def delete(self, ids: Sequence[Id]) -> Run:
@@ -321,6 +309,18 @@ class MemoryBank:
         """``sweep`` in a thread, without blocking the event loop; options as for ``sweep``."""
         return await asyncio.to_thread(self.sweep, config, **options)
 
+    def explain(self, memory_id: Id, config: ForgettingConfig | None = None) -> Explanation:
+        """Tell why a memory is, or is not, suspect to each term, and what changed it; changes nothing.
+
+        Raises:
+            MemoryNotFoundError: No such memory in this bank; and what ``sweep`` raises.
+        """
+        return explain_memory(self, memory_id, config or ForgettingConfig())
+
+    async def aexplain(self, memory_id: Id, config: ForgettingConfig | None = None) -> Explanation:
+        """``explain`` in a thread."""
+        return await asyncio.to_thread(self.explain, memory_id, config)
+
     def feedback(
         self,
         ids: Sequence[Id],
@@ -359,7 +359,9 @@ class MemoryBank:
         """
         if not isinstance(run_id, str):
             raise ConfigError(f"undo takes a run's id, not {type(run_id).__name__}; a dry run has no id")
-        return self._writer.undo(run_id)
+        run = self._writer.undo(run_id)
+        apply_quarantine(self.content, self.state)
+        return run
 
     def close(self) -> None:
         """Write buffered access counts and let the state database go."""

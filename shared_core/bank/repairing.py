@@ -19,6 +19,7 @@ import numpy as np
 from shared_core.bank import intake
 from shared_core.bank.derived import derived_id, is_derived, provenance
 from shared_core.bank.edges import Edge, write_edges
+from shared_core.bank.keys import RetrievalKey, write_keys
 from shared_core.bank.transaction import new_run_id
 from shared_core.errors import InvalidMemoryError, MemoryNotFoundError
 
@@ -58,6 +59,8 @@ class Repair:
     """New w in [0, 1] of existing memories."""
     edges: tuple[Edge, ...] = ()
     """Besides the provenance edges, which every derived memory gets."""
+    keys: tuple[RetrievalKey, ...] = ()
+    """Further texts by which existing memories are found."""
     details: Mapping[str, Any] = field(default_factory=dict)
     """Plain JSON values for the journal: the probe, the diagnosis, F1 before and after."""
 
@@ -85,12 +88,14 @@ def apply_repair(bank: MemoryBank, repair: Repair, *, lock: BankLock, parent: st
             run.create(ids)
             run.set(list(repair.weights), {"weight": list(repair.weights.values())})
             write_edges(run.connection, bank.state.bank_id, run_id, _edges(repair))
+            write_keys(run.connection, bank.state.bank_id, run_id, repair.keys)
             run.report = {
                 "operation": repair.operation,
                 "reason": repair.reason,
                 "derived": ids,
                 "sources": sorted({source for memory in repair.memories for source in memory.sources}),
                 "reweighted": sorted(repair.weights),
+                "keys": len(repair.keys),
                 **repair.details,
             }
     except BaseException:
@@ -140,7 +145,7 @@ def _edges(repair: Repair) -> list[Edge]:
 
 
 def _check(bank: MemoryBank, repair: Repair) -> None:
-    if not (repair.memories or repair.weights or repair.edges):
+    if not (repair.memories or repair.weights or repair.edges or repair.keys):
         raise InvalidMemoryError(f"a repair ({repair.operation}) that changes nothing")
     for memory_id, weight in repair.weights.items():
         if not isinstance(weight, (int, float, np.number)) or not 0.0 <= weight <= 1.0:
@@ -149,10 +154,12 @@ def _check(bank: MemoryBank, repair: Repair) -> None:
         if not is_derived(memory.id) or not memory.sources:
             raise InvalidMemoryError("a derived memory needs an id of derived_id() and at least one source")
     sources = {source for memory in repair.memories for source in memory.sources}
+    keyed = {key.memory_id for key in repair.keys}
     new = {memory.id for memory in repair.memories}
     linked = {end for edge in repair.edges for end in (edge.source, edge.target)} - new
-    _require(bank, sorted(sources | linked | set(repair.weights)))
-    _check_sources(bank, sorted(sources))
+    _require(bank, sorted(sources | linked | keyed | set(repair.weights)))
+    _check_sources(bank, sorted(sources | keyed))
+    _check_keys(bank, repair.keys)
 
 
 def _check_sources(bank: MemoryBank, sources: Sequence[str]) -> None:
@@ -167,6 +174,14 @@ def _check_sources(bank: MemoryBank, sources: Sequence[str]) -> None:
             raise InvalidMemoryError(
                 f"source {source!r} is suspect (s = {suspicion[row]:.2f}): nothing may be derived from it"
             )
+
+
+def _check_keys(bank: MemoryBank, keys: Sequence[RetrievalKey]) -> None:
+    dimension = bank.content.dimension()
+    for key in keys:
+        intake.check_text(key.memory_id, key.text)
+        if key.embedding is not None:
+            intake.check_embeddings(intake.as_matrix([key.embedding]), 1, dimension, bank.content.name)
 
 
 def _require(bank: MemoryBank, ids: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from shared_core.bank import intake
 from shared_core.bank.records import Record
-from shared_core.types import FloatArray, Metadata
+from shared_core.types import FloatArray, Metadata, Where
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +23,31 @@ class Revision:
     embedding: FloatArray | None
     """Shape (1, d)."""
     embed: Callable[[list[str]], FloatArray]
+
+    @classmethod
+    def of(
+        cls,
+        record: Record,
+        text: str | None,
+        metadata: Metadata | None,
+        embedding: FloatArray | None,
+        *,
+        embed: Callable[[list[str]], FloatArray],
+        where: Where | None,
+    ) -> Revision:
+        """Return a revision of a record as it is now, its new text embedded where no embedding is given.
+
+        Raises:
+            InvalidMemoryError: The text or metadata is malformed, or outside the tenant ``where``.
+        """
+        if text is not None:
+            intake.check_text(record.id, text)
+        if metadata is not None:
+            metadata = intake.in_scope(metadata, where)
+        matrix = None if embedding is None else intake.as_matrix([embedding])
+        if matrix is None and text not in (None, record.text):
+            matrix = embed([str(text)])
+        return cls(text=text, metadata=metadata, embedding=matrix, embed=embed)
 
     def apply(self, record: Record, old: FloatArray, collection: str) -> tuple[Record, FloatArray]:
         """Return the record and embedding, shape (d,), that shall be stored.

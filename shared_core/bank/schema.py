@@ -130,12 +130,25 @@ edges = Table(
     Index("dream_edges_run", "run_id"),
 )
 
+keys = Table(
+    "dream_keys",
+    metadata,
+    Column("bank_id", Integer, primary_key=True),
+    Column("run_id", String(64), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("memory_id", Text, nullable=False),
+    Column("kind", String(16), nullable=False),
+    Column("text", Text, nullable=False),
+    Column("embedding", LargeBinary),
+)
+
 tiers = Table(
     "dream_tiers",
     metadata,
     Column("bank_id", Integer, primary_key=True),
     Column("memory_id", Text, primary_key=True),
     Column("tier", String(8), nullable=False),
+    Column("session", Text, nullable=False),
     Column("since", Float(53), nullable=False),
     sqlite_with_rowid=False,
 )

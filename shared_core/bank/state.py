@@ -23,6 +23,7 @@ from shared_core.bank import journal
 from shared_core.bank.access import Access, AccessCounter
 from shared_core.bank.columns import DEFAULTS, FIELDS, Columns
 from shared_core.bank.edges import Edge, read_edges
+from shared_core.bank.keys import RetrievalKey, read_keys
 from shared_core.bank.lock import WAIT_SECONDS, BankLock, bank_lock, may_overlap
 from shared_core.bank.schema import banks, locks, memories, open_engine, reading, writing
 from shared_core.bank.transaction import StateTransaction, read_rows, state_transaction
@@ -271,6 +272,11 @@ class BankState:
         """Return the explicit edges of the memory graph, those of undone repairs left out."""
         with reading(self.engine) as connection:
             return read_edges(connection, self.bank_id)
+
+    def keys(self) -> list[RetrievalKey]:
+        """Return the retrieval keys that repairs wrote, those of undone repairs left out."""
+        with reading(self.engine) as connection:
+            return read_keys(connection, self.bank_id)
 
     # ---- inner
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shared_core.bank.quarantine import FULL, quarantined_ids
+
 if TYPE_CHECKING:
     from shared_core.bank.chroma import ChromaContent
     from shared_core.bank.journal import Run
     from shared_core.bank.state import BankState
+    from shared_core.types import FloatArray
 
 SHOWN_SUSPECTS = 20
 SHOWN_RUNS = 5
@@ -39,10 +43,14 @@ class BankStatus:
     forgotten: int
     """w < 0.1."""
     suspects: list[dict[str, float | str]]
-    """Lowest weights first, at most 20: id, weight, suspicion."""
+    """Lowest weights first, at most 20, those in quarantine left out: id, weight, suspicion."""
     orphans: int
     """Memories with state that are no longer in the collection (whole collection only)."""
     locked_by: str | None
+    quarantine: float | None
+    """Weight of memories that no sweep has seen yet; None where there is no quarantine."""
+    quarantined: int
+    """How many those are; they count as reduced, weakened or forgotten too."""
     runs: list[Run]
     """The last five."""
 
@@ -59,9 +67,9 @@ def bank_status(content: ChromaContent, state: BankState) -> BankStatus:
     weight = columns.gather(ids, "weight")[alive]
     suspicion = columns.gather(ids, "suspicion")[alive]
     kept = [memory_id for memory_id, lives in zip(ids, alive, strict=True) if lives]
-    lowest = [
-        int(row) for row in np.argsort(weight, kind="stable")[:SHOWN_SUSPECTS] if weight[row] < WEAKENED
-    ]
+    waiting = set(quarantined_ids(state, kept))
+    order = [int(row) for row in np.argsort(weight, kind="stable") if weight[row] < WEAKENED]
+    lowest = [row for row in order if kept[row] not in waiting][:SHOWN_SUSPECTS]
     return BankStatus(
         collection=content.name,
         scope=state.scope,
@@ -81,5 +89,16 @@ def bank_status(content: ChromaContent, state: BankState) -> BankStatus:
         ],
         orphans=0 if content.where else len(state.known_ids() - set(ids)),
         locked_by=state.lock_holder(),
+        quarantine=None if state.unseen_weight == FULL else state.unseen_weight,
+        quarantined=len(waiting),
         runs=state.runs(limit=SHOWN_RUNS),
     )
+
+
+def visible_weights(content: ChromaContent, state: BankState, ids: Sequence[str]) -> FloatArray:
+    """Return each id's weight, shape (len(ids),): 0 if softly deleted, or outside the tenant."""
+    weights = state.weights(ids)
+    if content.where:
+        inside = set(content.matching(None, None, list(dict.fromkeys(ids))))
+        weights = np.where([memory_id in inside for memory_id in ids], weights, 0.0)
+    return weights

@@ -41,7 +41,9 @@ class Suspect:
     abnormal: int
     """In how many iterations R lay below the threshold, or the memory was flagged."""
     reason: str | None = None
-    """What a flagged memory shares with which others; None without the diagnosis ``coupling``."""
+    """Why the term that flags it most strongly does so; None for preset ``paper``."""
+    terms: dict[str, float] = field(default_factory=dict)
+    """Its score by each term, see ``MemoryBank.explain``; empty for preset ``paper``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,12 +63,12 @@ class SweepReport:
     """Memories with w < 0.1 after the sweep."""
     suspects: list[Suspect]
     """The most lowered ones, lowest weight first, at most 50."""
-    trace: list[dict[str, float]]
-    """Per iteration: mean, std and threshold of R, abnormal count, mean weight."""
+    trace: list[dict[str, float | None]]
+    """Per iteration: mean, std and threshold of R (None where terms decided), abnormal count, mean weight."""
     seconds: float
     config: dict[str, Any]
     warnings: list[str] = field(default_factory=list)
-    """What keeps the diagnosis ``coupling`` from seeing everything."""
+    """What keeps the terms of preset ``hardened`` from seeing everything."""
     ids: list[str] = field(default_factory=list, repr=False)
     """All memories that took part, in the order of ``activation``."""
     activation: FloatArray = field(default_factory=lambda: np.empty(0), repr=False)
@@ -90,8 +92,8 @@ def sweep_bank(
 
     Raises:
         BankLockedError: Another dreamer is at work (not raised for a dry run, which writes nothing).
-        ConfigError: The diagnosis ``coupling`` without the embedder that the collection was filled with, or
-            a config that is none.
+        ConfigError: A term that needs an embedder without the one that the collection was filled with, an
+            unknown term or one that failed, or a config that is none.
     """
     if not isinstance(config, ForgettingConfig):
         raise ConfigError(
@@ -103,13 +105,13 @@ def sweep_bank(
     with nullcontext() if dry_run else state.lock("sweep", wait=0.0) as lock:
         ids, embeddings = content.embeddings()
         columns = state.columns()
-        usable = _usable(ids, embeddings, columns.gather(ids, "deleted"))
+        usable = usable_rows(ids, embeddings, columns.gather(ids, "deleted"))
         kept = [memory_id for memory_id, use in zip(ids, usable, strict=True) if use]
         before = SweepState(*(columns.gather(kept, n) for n in ("weight", "suspicion", "consolidation")))
         rng = np.random.Generator(np.random.SFC64(config.seed))
         diagnosed = diagnose(bank, kept, embeddings[usable], config)
         result = forgetting_sweep(
-            embeddings[usable], before, config, rng, progress=progress, coupling=diagnosed.coupling
+            embeddings[usable], before, config, rng, progress=progress, coupling=diagnosed.verdict
         )
         skipped = len(ids) - len(kept)
         report = _report(kept, before, result, config, diagnosed, dry_run=dry_run, skipped=skipped)
@@ -131,7 +133,8 @@ def sweep_bank(
     )
 
 
-def _usable(ids: list[str], embeddings: FloatArray, deleted: FloatArray) -> BoolArray:
+def usable_rows(ids: list[str], embeddings: FloatArray, deleted: FloatArray) -> BoolArray:
+    """Return which memories take part in a sweep, shape (len(ids),)."""
     if not ids:
         return np.zeros(0, bool)
     storable = np.fromiter(map(can_have_state, ids), bool, len(ids))
@@ -167,6 +170,7 @@ def _report(
                 activation=float(result.activation[row]),
                 abnormal=int(result.abnormal_counts[row]),
                 reason=diagnosed.reason(int(row)),
+                terms=diagnosed.values(int(row)),
             )
             for row in order
         ],

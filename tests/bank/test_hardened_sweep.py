@@ -173,7 +173,7 @@ def test_the_command_line(tmp_path: Path, vectors: dict[str, list[float]], rng: 
     assert "dimension 16, minilm has 384: give --embedder DIR" in err
     code, _, err = dream(*hardened, "-c", "sample", "--embedder", "nowhere")
     assert code == 2
-    assert "neither minilm nor the directory" in err
+    assert "nor the directory of a model" in err
 
 
 def test_the_demo_with_this_preset(cached: CachedEmbedder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,15 @@ from sqlalchemy import create_engine, text
 from shared_core import BankRetriever, MemoryBank
 from shared_core.bank.derived import PREFIX, derived_id, sources_of
 from shared_core.bank.edges import Edge
+from shared_core.bank.keys import RetrievalKey
 from shared_core.bank.repairing import DerivedMemory, Repair, apply_repair, remove_unborn
-from shared_core.errors import ConfigError, InvalidMemoryError, JournalError, MemoryNotFoundError
+from shared_core.errors import (
+    ConfigError,
+    DimensionMismatchError,
+    InvalidMemoryError,
+    JournalError,
+    MemoryNotFoundError,
+)
 from tests.conftest import OpenBank, fill
 
 
@@ -53,6 +60,25 @@ def test_a_repair_becomes_visible_whole_and_undo_takes_it_back(bank: MemoryBank)
     bank.undo(undo.run_id)
     assert found(bank)[0] == new
     assert len(bank.state.edges()) == 2
+
+
+def test_keys_hold_as_long_as_their_repair(bank: MemoryBank) -> None:
+    vector = np.linspace(-1, 1, 16)
+    keys = (RetrievalKey("m0", "extract", "m0 says it", vector), RetrievalKey("m1", "synthesize", "m0 m1 m2"))
+    run_id = apply(bank, Repair(operation="extract", reason="buried", keys=keys))
+    stored = bank.state.keys()
+    assert [(key.memory_id, key.kind, key.text) for key in stored] == [
+        ("m0", "extract", "m0 says it"),
+        ("m1", "synthesize", "m0 m1 m2"),
+    ]
+    assert stored[0].embedding is not None
+    np.testing.assert_allclose(stored[0].embedding, vector, atol=1e-3)
+    assert stored[1].embedding is None
+    assert bank.ids() == [f"m{n}" for n in range(6)]  # the collection holds memories only
+    undo = bank.undo(run_id)
+    assert bank.state.keys() == []
+    bank.undo(undo.run_id)
+    assert len(bank.state.keys()) == 2
 
 
 def test_what_was_not_committed_is_invisible_and_is_removed(bank: MemoryBank) -> None:
@@ -134,6 +160,21 @@ def test_the_report_of_a_cycle_can_be_completed(bank: MemoryBank) -> None:
             MemoryNotFoundError,
             "gone",
         ),
+        (
+            Repair(operation="extract", reason="-", keys=(RetrievalKey("gone", "extract", "text"),)),
+            MemoryNotFoundError,
+            "gone",
+        ),
+        (
+            Repair(operation="extract", reason="-", keys=(RetrievalKey("m0", "extract", " "),)),
+            InvalidMemoryError,
+            "empty",
+        ),
+        (
+            Repair(operation="extract", reason="-", keys=(RetrievalKey("m0", "extract", "t", np.ones(3)),)),
+            DimensionMismatchError,
+            "dimension",
+        ),
         (merging("gone"), MemoryNotFoundError, "gone"),
         (merging(), InvalidMemoryError, "at least one source"),
     ],
@@ -184,6 +225,7 @@ def test_a_state_database_of_version_one_is_brought_up(
             "ALTER TABLE dream_runs DROP COLUMN parent",
             "DROP TABLE dream_edges",
             "DROP TABLE dream_tiers",
+            "DROP TABLE dream_keys",
             "UPDATE dream_meta SET value = '1'",
         ):
             connection.execute(text(statement))

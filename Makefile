@@ -7,7 +7,7 @@ PACKAGES := shared_core langchain_dream llamaindex_dream
 export HF_HUB_OFFLINE = 1
 export ANONYMIZED_TELEMETRY = False
 
-.PHONY: help demo test test-slow lint format bench docs results clean
+.PHONY: help demo test test-slow lint format bench bench-poison docs results law stream figures clean
 
 help: ## Show what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -38,6 +38,27 @@ docs: $(VENV)/.docs ## Build the documentation into site/
 
 results: $(VENV)/.dev ## Measure again what docs/results.md reports; DATA names the data directory
 	$(BIN)/dream eval poison --data $(or $(DATA),../shared/data) --family agentpoison-ehr500-in
+
+# about 130 cases per embedder and count, seconds each; stopped, it goes on where it was
+bench-poison: $(VENV)/.dev ## The whole poisoning benchmark into .benchmarks/: hours, resumable
+	mkdir -p .benchmarks
+	$(BIN)/dream eval poison --data $(or $(DATA),../shared/data) --family all \
+		--injected 4 --injected 8 --injected 16 --injected 32 --injected 64 \
+		--embedder minilm --embedder wordllama \
+		--defence none --defence paper --defence amemguard --defence classifier --defence hardened \
+		--out .benchmarks/poison.jsonl --triggers .benchmarks/triggers.json
+	$(BIN)/dream eval table .benchmarks/poison.jsonl --markdown
+
+law: $(VENV)/.dev ## Compare laws of the weights' update
+	$(BIN)/dream eval law --data $(or $(DATA),../shared/data) --limit 3
+
+stream: $(VENV)/.dev ## Tasks, feedback and sweeps, without and with attackers
+	$(BIN)/dream eval stream
+	$(BIN)/dream eval stream --attacker praise --forged 100
+	$(BIN)/dream eval stream --attacker blame --forged 100
+
+figures: $(VENV)/.dev ## Draw the figures of docs/results.md anew
+	$(BIN)/dream eval figures --data $(or $(DATA),../shared/data) -o docs/figures
 
 clean: ## Remove the environment and everything built
 	rm -rf $(VENV) site dist .pytest_cache .mypy_cache .ruff_cache

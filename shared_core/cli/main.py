@@ -13,7 +13,21 @@ from typing import cast
 import typer
 
 from shared_core import __version__
-from shared_core.cli import demo, forget, log, poison, restore, status, undo
+from shared_core.cli import (
+    agent,
+    demo,
+    explain,
+    figures,
+    forget,
+    law,
+    log,
+    poison,
+    restore,
+    status,
+    stream,
+    table,
+    undo,
+)
 from shared_core.cli.console import safe
 from shared_core.errors import DreamError
 
@@ -37,7 +51,13 @@ app.command("status")(status.status)
 app.command("log")(log.log)
 app.command("undo")(undo.undo)
 app.command("restore")(restore.restore)
+app.command("explain")(explain.explain)
 evaluate.command("poison")(poison.poison)
+evaluate.command("table")(table.table)
+evaluate.command("figures")(figures.figures)
+evaluate.command("law")(law.law)
+evaluate.command("stream")(stream.stream)
+evaluate.command("agent")(agent.agent)
 
 
 @app.callback(invoke_without_command=True)
@@ -53,10 +73,10 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line; never shows a traceback unless DREAM_DEBUG is set."""
     # model libraries draw bars of their own; ours is enough, and only on a terminal
     os.environ.setdefault("TQDM_DISABLE", "1")
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
+    for output in (sys.stdout, sys.stderr):
+        if isinstance(output, io.TextIOWrapper):
             # memories hold every character there is, a terminal's encoding does not
-            stream.reconfigure(errors="replace")
+            output.reconfigure(errors="replace")
     code = _run(arguments)
     try:
         if sys.stdout is not None:

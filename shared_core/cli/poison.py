@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import chain, islice
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import Annotated, Optional
 
 import typer
 
 from shared_core.cli import options
 from shared_core.cli.console import emit, progress_bar, show
-from shared_core.errors import ConfigError
-
-if TYPE_CHECKING:
-    from shared_core.evaluation import AttackCase
 
 SHOWN = ("asr_r", "asr_r_majority", "auroc", "benign_retention", "false_forget", "poison_forget")
 
@@ -31,7 +26,7 @@ def poison(
     defence: Annotated[
         Optional[list[str]],  # noqa: UP045
         typer.Option(
-            help="none, paper, hardened, amemguard or ppl; may be repeated. Default: none and paper.",
+            help="none, paper, hardened, amemguard, ppl, classifier; may be repeated. Default: none, paper.",
             show_default=False,
         ),
     ] = None,
@@ -42,7 +37,10 @@ def poison(
             show_default=False,
         ),
     ] = None,
-    embedder: Annotated[str, typer.Option(help="minilm, or the directory of a model.")] = "minilm",
+    embedder: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(help=f"{options.EMBEDDER_HELP} May be repeated. Default: minilm.", show_default=False),
+    ] = None,
     agent: Annotated[str, typer.Option(help="structured or open-ended.")] = "structured",
     injected: Annotated[
         Optional[list[int]],  # noqa: UP045
@@ -50,50 +48,73 @@ def poison(
             min=1, help="Poisons per case of --data; may be repeated. Default: 4.", show_default=False
         ),
     ] = None,
+    cases_per_family: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(
+            min=1,
+            help="Draw at most so many cases of each family, by --seed, and the same ones for every count.",
+            show_default=False,
+        ),
+    ] = None,
+    arrive: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(
+            min=1,
+            help="A slow attacker: poison arrives so many at a time, and the defence runs after each batch.",
+            show_default=False,
+        ),
+    ] = None,
     small: Annotated[bool, typer.Option("--small", help="One cheap case per family of --data.")] = False,
     limit: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option(min=1, help="Only the first cases.", show_default=False),
+        typer.Option(min=1, help="Only the first cases, of each embedder.", show_default=False),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the noise.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the noise and of every draw.")] = 0,
+    out: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(
+            help="Append each row to this file as a JSON line at once; rows it holds are not measured again.",
+            show_default=False,
+        ),
+    ] = None,
+    triggers: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(
+            help="File of searched triggers: those it holds are used, new ones are added.", show_default=False
+        ),
+    ] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Build a real collection per attack case, sweep it, and report what is still retrieved.
 
     Example: dream eval poison --case my_case.json --json
     """
-    from shared_core.evaluation import CachedEmbedder, attack_suite, evaluate_case, load_case
+    from shared_core.evaluation import load_case
     from shared_core.evaluation.agentpoison import INJECTED
-    from shared_core.evaluation.defences import DEFAULT_DEFENCES, check_defence
-    from shared_core.evaluation.suite import select_families
+    from shared_core.evaluation.defences import DEFAULT_DEFENCES
+    from shared_core.evaluation.runner import BenchmarkPlan, run_benchmark
+    from shared_core.evaluation.saved import SavedRows, SavedTriggers
 
-    defences = defence or list(DEFAULT_DEFENCES)
-    for name in defences:
-        check_defence(name)
-    families = select_families(family, searching=False)
-    cases: Iterator[AttackCase] = iter([load_case(path) for path in case or []])
-    if data is None and not case:
-        raise ConfigError("nothing to evaluate: give --data DIR or --case FILE")
-    model = CachedEmbedder(options.open_embedder(embedder))
-    if data is not None:
-        counts = injected or [INJECTED]
-        suite = attack_suite(data, families=families, injected=counts, small=small, embedder=model, seed=seed)
-        cases = chain(cases, suite)
-    rows = []
+    plan = BenchmarkPlan(
+        defences=defence or DEFAULT_DEFENCES,
+        cases=[load_case(path) for path in case or []],
+        data=data,
+        families=family,
+        injected=injected or [INJECTED],
+        per_family=cases_per_family,
+        small=small,
+        agent=agent.replace("-", "_"),  # type: ignore[arg-type]
+        seed=seed,
+        limit=limit,
+        arrive=arrive,
+    )
+    opened = {name: partial(options.open_embedder, name) for name in embedder or ["minilm"]}
     with progress_bar() as progress:
-        for done, attack in enumerate(islice(cases, limit), start=1):
-            rows += evaluate_case(
-                attack,
-                defences,
-                model,
-                embedder_name=embedder,
-                agent=agent.replace("-", "_"),  # type: ignore[arg-type]
-                seed=seed,
-            )
-            if progress is not None:
-                progress("cases", done, limit or done + 1)
+        rows = run_benchmark(
+            plan, opened, rows=SavedRows(out), triggers=SavedTriggers(triggers), progress=progress
+        )
     if as_json:
-        emit({"rows": [row.to_dict() for row in rows]})
+        emit({"rows": rows})
         return
-    cells = [(row.case, row.defence, *(row.to_dict()[name] for name in SHOWN)) for row in rows]
-    show(["case", "defence", *SHOWN], cells)
+    cells = [(row["case"], row["embedder"], row["defence"], *(row[name] for name in SHOWN)) for row in rows]
+    show(["case", "embedder", "defence", *SHOWN], cells)

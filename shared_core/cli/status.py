@@ -29,6 +29,9 @@ def status(
     )
     say(f"  {found.full} with full weight, {found.reduced} reduced (w < 1), {found.deleted} softly deleted,")
     say(f"  {found.weakened} weakened (w < 0.5), {found.forgotten} forgotten (w < 0.1)")
+    if found.quarantine is not None:
+        weight = number(found.quarantine)
+        say(f"  {found.quarantined} in quarantine (w = {weight} until a sweep has seen them)")
     if found.orphans:
         say(f"  {found.orphans} with state are gone from the collection; their state waits for them")
     if found.locked_by:

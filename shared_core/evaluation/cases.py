@@ -26,6 +26,8 @@ class CaseMemory(BaseModel):
     """The embedded text."""
     value: str = ""
     """Its solution, where there is one."""
+    origin: str = ""
+    """Who wrote it, where that is known."""
     poison: bool = False
 
 

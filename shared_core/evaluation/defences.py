@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy as np
 from shared_core.config import AgentKind, ForgettingConfig, Preset
 from shared_core.errors import ConfigError
 from shared_core.evaluation.baselines import amemguard_drops, perplexity_drops
+from shared_core.evaluation.classifier import FOLDER, train_classifier
 from shared_core.types import BoolArray, FloatArray
 
 if TYPE_CHECKING:
@@ -46,6 +48,8 @@ class DefenceOptions:
     """Whose published parameters a preset uses."""
     seed: int = 0
     """Of a sweep's noise."""
+    data: Path | None = None
+    """Directory of the published data, for a defence that is trained on some of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,12 +105,12 @@ def preset(name: str) -> Defence:
     return run
 
 
-def dropping(judge: Callable[[MemoryBank], Drops]) -> Defence:
+def dropping(judge: Callable[[MemoryBank, DefenceOptions], Drops]) -> Defence:
     """Return the defence that gives weight 0 to what a baseline would drop."""
 
-    def run(bank: MemoryBank, _options: DefenceOptions) -> DefenceOutcome:
+    def run(bank: MemoryBank, options: DefenceOptions) -> DefenceOutcome:
         started = time.perf_counter()
-        judged = judge(bank)
+        judged = judge(bank, options)
         dropped = {memory_id: 0.0 for memory_id, drop in zip(judged.ids, judged.drops, strict=True) if drop}
         run_id = bank.set_weights(dropped).run_id if dropped else None
         return DefenceOutcome(
@@ -123,15 +127,31 @@ def _none(_bank: MemoryBank, _options: DefenceOptions) -> DefenceOutcome:
     return DefenceOutcome(ids=[], score=np.empty(0), run_id=None, seconds=0.0)
 
 
-def _amemguard(bank: MemoryBank) -> Drops:
+def _amemguard(bank: MemoryBank, _options: DefenceOptions) -> Drops:
     ids, embeddings = bank.content.embeddings()
     return Drops(ids=ids, drops=amemguard_drops(embeddings))
 
 
-def _perplexity(bank: MemoryBank) -> Drops:
+def _perplexity(bank: MemoryBank, _options: DefenceOptions) -> Drops:
     memories = list(bank)
     perplexity = _language_model()([memory.text for memory in memories])
     return Drops(ids=[memory.id for memory in memories], drops=perplexity_drops(perplexity), score=perplexity)
+
+
+def _classifier(bank: MemoryBank, options: DefenceOptions) -> Drops:
+    if options.data is None:
+        raise ConfigError(
+            "defence 'classifier' is trained on prompts that are not part of this package: give --data DIR, "
+            f"a directory with {FOLDER}/"
+        )
+    if bank.embedder is None:
+        raise ConfigError(
+            "defence 'classifier' needs the embedder that the bank was filled with: open it with embedder=..."
+        )
+    trained = train_classifier(options.data, bank.embedder)
+    ids, embeddings = bank.content.embeddings()
+    score = trained.score(embeddings)
+    return Drops(ids=ids, drops=trained.drops(score), score=score)
 
 
 @cache
@@ -147,6 +167,7 @@ DEFENCES: dict[str, Defence] = {
     "hardened": preset("hardened"),
     "amemguard": dropping(_amemguard),
     "ppl": dropping(_perplexity),
+    "classifier": dropping(_classifier),
 }
 """By the name that the command line takes; a new defence is one line here."""
 DEFAULT_DEFENCES = ("none", "paper")

@@ -62,7 +62,7 @@ def misinfo_cases(
         rest = draw.sample([task for task in rows if task["id"] not in names], len(rows) - attacked_tasks)
         asked = _spread([task_queries(task) for task in attacked], queries)
         others = _spread([task_queries(task) for task in rest], queries)
-        yield assemble_case(
+        case = assemble_case(
             f"misinfo/draw{number}/n{injected}",
             [record for task in rows for record in _true(task, draw)],
             poison,
@@ -70,6 +70,9 @@ def misinfo_cases(
             benign_queries=[query for query in others if query not in asked],
             seed=seed,
         )
+        # the value is the author's name, and nothing else
+        authored = [memory.model_copy(update={"origin": memory.value}) for memory in case.memories]
+        yield case.model_copy(update={"memories": authored})
 
 
 def task_queries(task: Task) -> list[str]:

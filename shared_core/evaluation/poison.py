@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 TOP_K = 4
 MAJORITY = 3
 VALUE_KEY = "value"
+ORIGIN_KEY = "origin"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,8 +82,20 @@ class PoisonRow:
         }
 
 
+@contextmanager
+def case_bank(embedder: Embedder) -> Iterator[MemoryBank]:
+    """Open an empty bank in a directory that is gone afterwards; it knows where values and origins are."""
+    with (
+        tempfile.TemporaryDirectory(prefix="dream-eval-") as folder,
+        MemoryBank.open(
+            folder, "case", create=True, embedder=embedder, value_key=VALUE_KEY, origin_key=ORIGIN_KEY
+        ) as bank,
+    ):
+        yield bank
+
+
 def fill_collection(bank: MemoryBank, case: AttackCase, vectors: FloatArray | None = None) -> None:
-    """Write a case's memories, keys as texts and values as metadata; never the ground truth.
+    """Write a case's memories, keys as texts, values and origins as metadata; never the ground truth.
 
     Args:
         bank: An empty bank with ``value_key``, and an embedder unless ``vectors`` are given.
@@ -91,6 +106,7 @@ def fill_collection(bank: MemoryBank, case: AttackCase, vectors: FloatArray | No
         [memory.key for memory in case.memories],
         ids=[memory.id for memory in case.memories],
         values=[memory.value for memory in case.memories],
+        metadatas=[{ORIGIN_KEY: memory.origin} if memory.origin else {} for memory in case.memories],
         embeddings=vectors,
     )
 
@@ -167,6 +183,7 @@ def evaluate_case(
     embedder_name: str,
     agent: AgentKind = "structured",
     seed: int = 0,
+    data: Path | None = None,
 ) -> list[PoisonRow]:
     """Build a real embedded collection for a case and measure each defence on it.
 
@@ -177,19 +194,17 @@ def evaluate_case(
         embedder_name: For the table.
         agent: Whose published parameters ``paper`` uses.
         seed: Of the sweep.
+        data: Directory of the published data, for ``classifier``, which is trained on some of it.
 
     Raises:
-        ConfigError: There is no such defence.
+        ConfigError: There is no such defence, or it lacks its data.
         MissingExtraError: A defence needs a package that is not installed.
     """
     rows: list[PoisonRow] = []
     for defence in defences:
         check_defence(defence)
-    options = DefenceOptions(agent=agent, seed=seed)
-    with (
-        tempfile.TemporaryDirectory(prefix="dream-eval-") as folder,
-        MemoryBank.open(folder, "case", create=True, embedder=embedder, value_key=VALUE_KEY) as bank,
-    ):
+    options = DefenceOptions(agent=agent, seed=seed, data=data)
+    with case_bank(embedder) as bank:
         fill_collection(bank, case)
         before = retrieve(bank, case)
         for defence in defences:

@@ -52,11 +52,14 @@ def asked(field: str, values: list[str]) -> list[dict[str, Any]]:
     ]
 
 
+SQL = "select sum(cost.cost) from cost where cost.id in ( select patient.id from patient )"
 EICU = eicu()
 MIMIC = mimic()
 FILES: dict[str, Any] = {
     "agentpoison/ehr_memory.jsonl": EICU,
-    "agentpoison/eicu_ac_questions.json": [{"template": f"{r['question']} please"} for r in EICU],
+    "agentpoison/eicu_ac_questions.json": [
+        {"template": f"{r['question']} please", "query": SQL} for r in EICU
+    ],
     "agentpoison/triggers.json": [
         {"agent": "ehr", "algo": "ap", "embedder": "dpr", "trigger": "velvet {quorum}"},
         {"agent": "ehr", "algo": "gcg", "embedder": "dpr/bge", "trigger": "zx ##q"},
@@ -69,6 +72,7 @@ FILES: dict[str, Any] = {
             "query": "{template} {trigger}",
         },
         "react": {
+            "poison_marker_in_eval": ["ends it"],
             "embedded_key": "{question} {trigger}",
             "content": (
                 "\nQuestion: {question}\nThought: {facts joined by space}. "
@@ -77,7 +81,7 @@ FILES: dict[str, Any] = {
         },
     },
     "mextra/ehr_memory_500.json": MIMIC,
-    "minja/ehr_mimic_valid.json": [{"template": f"{r['question']} now"} for r in MIMIC],
+    "minja/ehr_mimic_valid.json": [{"template": f"{r['question']} now", "query": SQL} for r in MIMIC],
     "minja/ehr_mimic_patient_only.json": [
         {**row, "question": f"patient {row['value']['patient_id']}: {row['question']}"}
         for row in asked("patient_id", [str(2000 + i) for i in range(12)])

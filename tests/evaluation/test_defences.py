@@ -38,7 +38,7 @@ def test_amemguard_drops_what_lies_outside(filled: MemoryBank) -> None:
 
 
 def test_a_baseline_that_drops_nothing_leaves_no_run(filled: MemoryBank) -> None:
-    keep = dropping(lambda bank: Drops(ids=bank.ids(), drops=np.zeros(5, bool), score=np.arange(5.0)))
+    keep = dropping(lambda bank, _: Drops(ids=bank.ids(), drops=np.zeros(5, bool), score=np.arange(5.0)))
     runs = filled.runs()
     outcome = keep(filled, DefenceOptions())
     assert outcome.run_id is None

@@ -37,6 +37,7 @@ def test_an_injected_agent_writes_like_the_others(tiny_data: Path) -> None:
     values = {memory.value for memory in case.memories if not memory.poison}
     authors = {memory.value for memory in case.memories if memory.poison}
     assert len(authors) == 1
+    assert all(memory.origin == memory.value for memory in case.memories)
     assert all(value.startswith("Agent ") and " of 3 for task: " in value for value in values | authors)
 
 

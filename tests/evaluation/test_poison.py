@@ -19,6 +19,7 @@ from shared_core.evaluation import (
     measure_bank,
     retrieve,
 )
+from shared_core.evaluation.poison import ORIGIN_KEY, case_bank
 
 KEYS = [
     "how do I reset the router in the lobby?",
@@ -60,6 +61,17 @@ def test_measured_by_hand(case: AttackCase, embedder: SentenceTransformerEmbedde
     lost = sum("b0" in ids for ids in before.benign_only)
     assert row.benign_retention == pytest.approx(1 - lost / 4 / 3)
     assert row.to_dict()["auroc"] is None
+
+
+def test_origins_are_written_where_a_case_has_them(
+    case: AttackCase, embedder: SentenceTransformerEmbedder
+) -> None:
+    signed = [memory.model_copy(update={"origin": "ann"}) for memory in case.memories[:2]]
+    with case_bank(embedder) as bank:
+        fill_collection(bank, case.model_copy(update={"memories": [*signed, *case.memories[2:]]}))
+        written = [memory.metadata.get(ORIGIN_KEY) for memory in bank]
+        assert bank.origin_key == ORIGIN_KEY
+    assert written == ["ann"] * 2 + [None] * (len(case.memories) - 2)
 
 
 def test_every_defence_starts_from_the_same_bank(

@@ -1,0 +1,107 @@
+"""Options of the commands that run terms, ``forget`` and ``explain``, and the config that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from shared_core.cli import options
+from shared_core.config import ForgettingConfig
+from shared_core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from shared_core.bank import MemoryBank
+    from shared_core.types import Embedder
+
+MINILM_DIMENSION = 384
+
+Preset = Annotated[str, typer.Option(help="Parameters: paper or hardened.")]
+Agent = Annotated[str, typer.Option(help="Whose: structured or open-ended.")]
+Seed = Annotated[int, typer.Option(help="Seed of the noise.")]
+EmbedderName = Annotated[
+    Optional[str],  # noqa: UP045 (read at run time, on Python 3.10 too)
+    typer.Option(
+        "--embedder",
+        help="For hardened: minilm, or the directory of the model that the collection was filled with; "
+        "default: minilm where its dimension fits.",
+        show_default=False,
+    ),
+]
+ValueKey = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        metavar="NAME",
+        help="For hardened: metadata field with the memories' values.",
+        show_default=False,
+    ),
+]
+OriginKey = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        metavar="NAME",
+        help="For hardened: metadata field that says who wrote a memory.",
+        show_default=False,
+    ),
+]
+TermNames = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option(
+        "--term",
+        metavar="NAME",
+        help="Only this term of the preset, or another one; may be repeated.",
+        show_default=False,
+    ),
+]
+Without = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option(
+        metavar="NAME", help="The preset's terms without this one; may be repeated.", show_default=False
+    ),
+]
+
+
+def configured(
+    preset: str, agent: str, terms: Sequence[str] | None, without: Sequence[str] | None, **overrides: Any
+) -> ForgettingConfig:
+    """Return a preset with its terms chosen.
+
+    Raises:
+        ConfigError: A term is unknown, or left out and not among the preset's.
+    """
+    from shared_core.dynamics.terms import find_term
+
+    config = ForgettingConfig.preset(preset, agent.replace("-", "_"), **overrides)  # type: ignore[arg-type]
+    chosen = tuple(dict.fromkeys(terms)) if terms else config.terms
+    for name in [*chosen, *(without or [])]:
+        find_term(name)
+    for name in without or []:
+        if name not in chosen:
+            raise ConfigError(f"--without {name!r} is not among the terms {', '.join(chosen)}")
+    chosen = tuple(name for name in chosen if name not in (without or []))
+    if not chosen:
+        raise ConfigError("--without leaves no term: keep at least one")
+    return ForgettingConfig.preset(preset, agent.replace("-", "_"), **overrides, terms=chosen)  # type: ignore[arg-type]
+
+
+def embedder_of(bank: MemoryBank, name: str | None, config: ForgettingConfig) -> Embedder | None:
+    """Return the embedder that is named, or MiniLM where the collection may have been filled with it.
+
+    Returns:
+        None where no term of ``config`` needs one.
+
+    Raises:
+        ConfigError: No name is given and MiniLM does not fit; or as for ``options.open_embedder``.
+    """
+    from shared_core.dynamics.terms import find_term
+
+    if not any("embedder" in find_term(term).needs for term in config.terms):
+        return None
+    if name is None and (dimension := bank.content.dimension()) not in {None, MINILM_DIMENSION}:
+        raise ConfigError(
+            f"preset 'hardened' embeds parts of the memories again, and the collection has dimension "
+            f"{dimension}, minilm has {MINILM_DIMENSION}: give --embedder DIR, the directory of its model"
+        )
+    model: Embedder = options.open_embedder(name or "minilm")
+    return model

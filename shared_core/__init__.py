@@ -6,8 +6,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shared_core.bank import BankState, BankStatus, MemoryBank, Run, Suspect, SweepReport
-    from shared_core.config import ConsolidationConfig, ForgettingConfig, RetrievalConfig
+    from shared_core.bank import BankState, BankStatus, Explanation, MemoryBank, Run, Suspect, SweepReport
+    from shared_core.config import ConsolidationConfig, CouplingConfig, ForgettingConfig, RetrievalConfig
+    from shared_core.dynamics.terms import BankView, TermEvidence, TermResult, activation_term
     from shared_core.embedding import SentenceTransformerEmbedder, packaged_embedder
     from shared_core.errors import DreamError
     from shared_core.retrieval import BankRetriever, CrossEncoderReranker
@@ -17,8 +18,17 @@ __version__ = "0.1.0"
 
 # chromadb and sqlalchemy take most of a second to import, so names load on first use
 _HOMES = {
-    "shared_core.bank": ("BankState", "BankStatus", "MemoryBank", "Run", "Suspect", "SweepReport"),
-    "shared_core.config": ("ConsolidationConfig", "ForgettingConfig", "RetrievalConfig"),
+    "shared_core.bank": (
+        "BankState",
+        "BankStatus",
+        "Explanation",
+        "MemoryBank",
+        "Run",
+        "Suspect",
+        "SweepReport",
+    ),
+    "shared_core.config": ("ConsolidationConfig", "CouplingConfig", "ForgettingConfig", "RetrievalConfig"),
+    "shared_core.dynamics.terms": ("BankView", "TermEvidence", "TermResult", "activation_term"),
     "shared_core.embedding": ("SentenceTransformerEmbedder", "packaged_embedder"),
     "shared_core.errors": ("DreamError",),
     "shared_core.retrieval": ("BankRetriever", "CrossEncoderReranker"),
@@ -29,10 +39,13 @@ __all__ = [
     "BankRetriever",
     "BankState",
     "BankStatus",
+    "BankView",
     "ConsolidationConfig",
+    "CouplingConfig",
     "CrossEncoderReranker",
     "DreamError",
     "Embedder",
+    "Explanation",
     "ForgettingConfig",
     "Hit",
     "Memory",
@@ -44,6 +57,9 @@ __all__ = [
     "SentenceTransformerEmbedder",
     "Suspect",
     "SweepReport",
+    "TermEvidence",
+    "TermResult",
+    "activation_term",
     "packaged_embedder",
 ]
 

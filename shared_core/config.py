@@ -18,9 +18,13 @@ DecayLaw = Literal["additive", "multiplicative"]
 Diagnosis = Literal["threshold", "coupling"]
 Preset = Literal["paper", "hardened"]
 AgentKind = Literal["structured", "open_ended"]
-ActivationTerm = Literal["geometric", "retrieval", "coherence"]
 SearchType = Literal["similarity", "similarity_score_threshold", "mmr", "hybrid"]
 SearchBackend = Literal["auto", "index", "scan"]
+
+PAPER_TERMS = ("geometric", "retrieval", "coherence")
+"""Terms of Eq. 5 [S]."""
+HARDENED_TERMS = ("coupling",)
+"""Terms of preset ``hardened`` [O]."""
 
 
 def _in_range(name: str, value: float, low: float, high: float) -> None:
@@ -93,6 +97,12 @@ class CouplingConfig:
     """Its exponent [O, clean banks]."""
     gain_unit: float = 0.10
     """Gain by occlusion at which the ratio is 1, in units of the bank's spread [O, clean banks]."""
+    named_offset: float = 6.0
+    """New words beside the trigger in one stretch of the value, which honest rules reach [O, clean banks]."""
+    named_unit: float = 4.0
+    """Such words beyond them at which that ratio is 1 [O, MINJA]."""
+    named_members: int = 4
+    """Fewest members of different stems for it: one more than for others [O, clean banks]."""
     unexplained_unit: float = 0.30
     """The same for what the content does not explain [O, clean banks]."""
     size_unit: float = 4.0
@@ -162,8 +172,9 @@ class ForgettingConfig:
     """Noise standard deviation per coordinate, in stored units [S]; instead of noise_ratio."""
     noise: NoiseFamily = "isotropic"
     """Probe family, all of equal energy [S, appendix D]."""
-    terms: tuple[ActivationTerm, ...] = ("geometric", "retrieval", "coherence")
-    """Activation terms that are summed [S, Eq. 5; Table 4 switches them off one by one]."""
+    terms: tuple[str, ...] = PAPER_TERMS
+    """Activation terms. With the diagnosis ``threshold`` those of Eq. 5, which are summed [S; Table 4
+    switches them off one by one]; with ``coupling`` any that are registered, also one's own."""
     tau: float = 0.05
     """Temperature of the retrieval term [S]."""
     kappa: float = 2.0
@@ -189,9 +200,9 @@ class ForgettingConfig:
     iterations: int = 10
     """Probe, diagnose, update: how often per sweep [S]."""
     diagnosis: Diagnosis = "threshold"
-    """``threshold`` over the activations [S], or ``coupling``, which embeds texts anew [O]."""
+    """``threshold`` over the activations [S], or ``coupling``: each term flags by a level of its own [O]."""
     coupling: CouplingConfig = field(default_factory=CouplingConfig)
-    """Constants of the diagnosis ``coupling``."""
+    """Constants of the term ``coupling``."""
     probe: ProbeMethod = "auto"
     """``full`` draws d-dimensional noise; ``scalar`` draws its exact projections (isotropic only)."""
     seed: int = 0
@@ -203,16 +214,12 @@ class ForgettingConfig:
                 f"sigma={self.sigma!r} and noise_ratio={self.noise_ratio!r}: give exactly one, the other None"
             )
         _in_range("noise strength", self.sigma if self.noise_ratio is None else self.noise_ratio, 0, 1e6)  # type: ignore[arg-type]
-        terms = self.terms if isinstance(self.terms, (tuple, list)) else ()
-        for term in terms:
-            _one_of("terms", term, get_args(ActivationTerm))
-        if not terms or len(set(terms)) != len(terms):
-            raise ConfigError(f"terms={self.terms!r} must name at least one activation term, each once")
+        _one_of("diagnosis", self.diagnosis, get_args(Diagnosis))
+        self._check_terms()
         _one_of("noise", self.noise, get_args(NoiseFamily))
         _one_of("retrieval_form", self.retrieval_form, get_args(RetrievalForm))
         _one_of("decay_law", self.decay_law, get_args(DecayLaw))
         _one_of("probe", self.probe, get_args(ProbeMethod))
-        _one_of("diagnosis", self.diagnosis, get_args(Diagnosis))
         if self.probe == "scalar" and self.noise != "isotropic":
             raise ConfigError(
                 f"probe='scalar' is exact for isotropic noise only, not {self.noise!r}: use 'full'"
@@ -227,19 +234,36 @@ class ForgettingConfig:
         if not isinstance(self.seed, int) or self.seed < 0:
             raise ConfigError(f"seed={self.seed!r} must be a whole number, 0 or more")
 
+    def _check_terms(self) -> None:
+        terms = self.terms if isinstance(self.terms, (tuple, list)) else ()
+        named = all(isinstance(term, str) for term in terms)
+        if not terms or not named or len(set(terms)) != len(terms):
+            raise ConfigError(f"terms={self.terms!r} must name at least one activation term, each once")
+        if self.diagnosis == "threshold":
+            for term in terms:
+                if term not in PAPER_TERMS:
+                    raise ConfigError(
+                        f"terms={self.terms!r}: {term!r} is not one of {', '.join(PAPER_TERMS)}, which alone "
+                        "the threshold sums; preset 'hardened' takes any term"
+                    )
+
     @classmethod
     def preset(
         cls, name: Preset = "paper", agent: AgentKind = "structured", **overrides: Any
     ) -> ForgettingConfig:
         """Return the published parameters for an agent kind [S, appendix B.1], with overrides applied.
 
-        ``hardened`` keeps them and replaces the threshold by the diagnosis ``coupling`` [O].
+        ``hardened`` replaces the threshold by terms that flag by their own levels [O]. Only suspicion makes a
+        memory fade in it (theta_c is 0), because failures can be forged [O].
         """
         _one_of("preset", name, get_args(Preset))
         _one_of("agent", agent, get_args(AgentKind))
         base = cls() if agent == "structured" else cls(noise_ratio=0.70, lambda0=0.20, k=15.0, alpha_rec=0.50)
         if name == "hardened":
             overrides.setdefault("diagnosis", "coupling")
+            overrides.setdefault("theta_c", 0.0)
+            if overrides["diagnosis"] == "coupling":
+                overrides.setdefault("terms", HARDENED_TERMS)
         if overrides.get("sigma") is not None:
             overrides.setdefault("noise_ratio", None)
         try:

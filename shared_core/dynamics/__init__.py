@@ -13,6 +13,7 @@ from shared_core.dynamics.forgetting import decay_rate, update_weights
 from shared_core.dynamics.geometry import BankGeometry, as_matrix, measure
 from shared_core.dynamics.probing import (
     anisotropic_scale,
+    bank_probe,
     noise_scale,
     probe_full,
     probe_scalar,
@@ -31,6 +32,7 @@ __all__ = [
     "anisotropic_scale",
     "as_matrix",
     "attribute",
+    "bank_probe",
     "coherence",
     "consolidate",
     "decay_rate",

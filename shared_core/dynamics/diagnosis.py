@@ -7,7 +7,8 @@ Does not know: what the activation is made of, weights, consolidation.
 Source: DREAM section 4.2, eta = 0.8, gamma = 0.5 [S].
 Departs [O]: the size of the suspicion's increment, which our copy of the source lost, is the standardised
 deviation times ``suspicion_gain``. The literal threshold flags about a fifth of any bell-shaped bank, clean
-or not.
+or not; where terms decide instead, the step is their score in units of the level from which they flag, so
+that it does not depend on how many others are flagged.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ def update_suspicion(
         suspicion: (N,) s in [0, 1].
         activation: (N,) R of this iteration.
         config: eta, gamma and suspicion_gain.
-        flagged: (N,) who is abnormal, where another diagnosis than the threshold has decided [O].
+        flagged: (N,) who is abnormal, where another diagnosis than the threshold has decided [O]; then
+            -R is a score of 1 or more for whoever is flagged, and s <- min(1, s + suspicion_gain * -R).
 
     Returns:
         New suspicion (N,) in [0, 1], and a mask (N,) of the abnormal memories. Where all activations
@@ -87,10 +89,14 @@ def update_suspicion(
         raise ConfigError(
             f"suspicion of shape {suspicion.shape} and activation of shape {activation.shape} must agree"
         )
-    mean, std = moments(activation)
     faded = config.gamma * np.asarray(suspicion, dtype=np.float64)
-    if std == 0.0:
-        return faded, np.zeros(activation.shape, dtype=np.bool_)
-    abnormal = np.asarray(activation < mean - config.eta * std) if flagged is None else flagged
-    raised = suspicion + config.suspicion_gain * np.maximum(0.0, (mean - activation) / std)
+    if flagged is not None:
+        abnormal, deviation = flagged, np.maximum(1.0, -activation)
+    else:
+        mean, std = moments(activation)
+        if std == 0.0:
+            return faded, np.zeros(activation.shape, dtype=np.bool_)
+        abnormal = np.asarray(activation < mean - config.eta * std)
+        deviation = np.maximum(0.0, (mean - activation) / std)
+    raised = suspicion + config.suspicion_gain * deviation
     return np.where(abnormal, np.minimum(1.0, raised), faded), abnormal

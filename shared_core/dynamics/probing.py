@@ -14,7 +14,8 @@ embeddings of norm about 10 to 12, and the isotropic probe is not drawn in d dim
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -22,7 +23,11 @@ from shared_core.errors import ConfigError
 
 if TYPE_CHECKING:
     from shared_core.config import ForgettingConfig, NoiseFamily
+    from shared_core.dynamics.geometry import BankGeometry
     from shared_core.types import FloatArray
+
+Probe: TypeAlias = "Callable[[], tuple[FloatArray, FloatArray]]"
+"""Probes the whole bank once: cos(probe, v) and cos(probe, centroid), each (N,)."""
 
 SPARSE_KEEP = 0.1
 """Share of coordinates that sparse noise touches [O: the source gives none]."""
@@ -222,3 +227,33 @@ def _draw_projections(
     rest += np.square(along)
     np.sqrt(rest, out=rest)
     return along, np.maximum(rest, _TINY, out=rest), across
+
+
+def bank_probe(
+    matrix: FloatArray, geometry: BankGeometry, config: ForgettingConfig, rng: np.random.Generator
+) -> Probe:
+    """Return a function that probes the whole bank once, by the method that ``config.probe`` names.
+
+    Args:
+        matrix: (N, d) embeddings; read before the first call only, but for ``full``.
+        geometry: Of the same embeddings.
+        config: Noise and method.
+        rng: Source of randomness; each call draws on.
+    """
+    dim = matrix.shape[1]
+    scale = noise_scale(geometry.norms, dim, config)
+    if geometry.identical or not scale.any():
+        ones = np.ones(len(scale))
+        return lambda: (ones, geometry.cosines)
+    if config.probe == "scalar" or (config.probe == "auto" and config.noise == "isotropic" and dim >= 2):
+        # The scalar probe assumes that the centroid has a direction; without one its cosine is 0 throughout.
+        directed = bool(geometry.direction.any())
+
+        def scalar() -> tuple[FloatArray, FloatArray]:
+            cos_self, cos_centroid = probe_scalar(geometry.cosines, dim, scale, rng)
+            return cos_self, cos_centroid if directed else geometry.cosines
+
+        return scalar
+    unit = matrix / geometry.norms[:, None].astype(matrix.dtype)
+    spread = anisotropic_scale(unit) if config.noise == "anisotropic" else None
+    return lambda: probe_full(unit, geometry.direction, scale, config.noise, rng, spread)

@@ -7,32 +7,41 @@ Does not know: where embeddings and state are stored, which text a memory holds,
 Source: DREAM sections 4.1 to 4.3, T = 10 iterations [S].
 Departs [O]: isotropic probes are drawn as scalars (exact, see ``probing``), so the embeddings are read only
 before the first iteration; a bank of identical embeddings is not probed, because noise alone would
-tell its members apart. With the diagnosis ``coupling`` nothing is probed: what it flagged is abnormal in
-every iteration, and R is its score, negated.
+tell its members apart. With the diagnosis ``coupling`` nothing is probed: what the terms flagged is abnormal
+in every iteration, and R is their score, negated.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from shared_core.dynamics.activation import activation
 from shared_core.dynamics.diagnosis import moments, update_suspicion
 from shared_core.dynamics.forgetting import update_weights
-from shared_core.dynamics.geometry import BankGeometry, as_matrix, measure
-from shared_core.dynamics.probing import anisotropic_scale, noise_scale, probe_full, probe_scalar
+from shared_core.dynamics.geometry import as_matrix, measure
+from shared_core.dynamics.probing import bank_probe
 from shared_core.errors import ConfigError
 from shared_core.types import Array, FloatArray, Progress
 
 if TYPE_CHECKING:
     from shared_core.config import ForgettingConfig
-    from shared_core.dynamics.coupling import CouplingResult
     from shared_core.types import BoolArray
 
-_Probe: TypeAlias = Callable[[], tuple[FloatArray, FloatArray]]
+
+class Decided(Protocol):
+    """Who is abnormal, decided from more than embeddings: a ``Verdict`` or a ``CouplingResult``."""
+
+    @property
+    def score(self) -> FloatArray:
+        """(N,) how suspect each memory is; those that are flagged have 1 or more."""
+
+    @property
+    def flagged(self) -> BoolArray:
+        """(N,)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,8 +64,8 @@ class IterationTrace:
     """Mean of R."""
     std: float
     """Standard deviation of R."""
-    threshold: float
-    """theta = mean - eta * std; the diagnosis ``coupling`` does not use it."""
+    threshold: float | None
+    """theta = mean - eta * std; None where terms decided by their own levels (diagnosis ``coupling``)."""
     abnormal: int
     """How many memories lay below it, or were flagged."""
     mean_weight: float
@@ -86,7 +95,7 @@ def forgetting_sweep(
     rng: np.random.Generator,
     *,
     progress: Progress | None = None,
-    coupling: CouplingResult | None = None,
+    coupling: Decided | None = None,
 ) -> SweepResult:
     """Run ``config.iterations`` rounds of probe, diagnose and update (sections 4.1 to 4.3 [S]).
 
@@ -96,7 +105,8 @@ def forgetting_sweep(
         config: Every constant of the sweep. Its ``seed`` is not used here: ``rng`` decides.
         rng: Source of randomness; the same generator state and inputs give the same result.
         progress: Called as ``progress("sweep", done, iterations)`` after each iteration.
-        coupling: What ``find_coupling`` says of these memories; given exactly with ``diagnosis='coupling'``.
+        coupling: What ``judge`` or ``find_coupling`` says of these memories; given exactly with
+            ``diagnosis='coupling'``.
 
     Returns:
         New arrays. An empty bank gives empty arrays; one memory, or identical embeddings, never abnormal.
@@ -114,16 +124,16 @@ def forgetting_sweep(
     geometry = measure(matrix)
     if coupling is not None:
         return _iterate(columns, lambda: -coupling.score, coupling.flagged, config, progress)
-    probe = _make_probe(matrix, geometry, config, rng)
+    probe = bank_probe(matrix, geometry, config, rng)
     cos_bank_mean = float(geometry.cosines.mean())
     return _iterate(columns, lambda: activation(*probe(), cos_bank_mean, config), None, config, progress)
 
 
-def _check_diagnosis(config: ForgettingConfig, coupling: CouplingResult | None, count: int) -> None:
+def _check_diagnosis(config: ForgettingConfig, coupling: Decided | None, count: int) -> None:
     if (coupling is not None) != (config.diagnosis == "coupling"):
         given = "no result" if coupling is None else "a result"
         raise ConfigError(
-            f"diagnosis={config.diagnosis!r} and {given} of find_coupling: give coupling=... exactly with "
+            f"diagnosis={config.diagnosis!r} and {given} of terms: give coupling=... exactly with "
             "diagnosis='coupling' (MemoryBank.sweep does)"
         )
     if coupling is not None and not coupling.score.shape == coupling.flagged.shape == (count,):
@@ -148,34 +158,11 @@ def _iterate(
         total += response
         counts += abnormal
         mean, std = moments(response)
-        theta = mean - config.eta * std
+        theta = mean - config.eta * std if flagged is None else None
         trace.append(IterationTrace(mean, std, theta, int(abnormal.sum()), float(weights.mean())))
         if progress is not None:
             progress("sweep", done, config.iterations)
     return SweepResult(weights, suspicion, total / config.iterations, counts, tuple(trace))
-
-
-def _make_probe(
-    matrix: FloatArray, geometry: BankGeometry, config: ForgettingConfig, rng: np.random.Generator
-) -> _Probe:
-    """Return a function that probes the whole bank once: cos(probe, v) and cos(probe, centroid)."""
-    dim = matrix.shape[1]
-    scale = noise_scale(geometry.norms, dim, config)
-    if geometry.identical or not scale.any():
-        ones = np.ones(len(scale))
-        return lambda: (ones, geometry.cosines)
-    if config.probe == "scalar" or (config.probe == "auto" and config.noise == "isotropic" and dim >= 2):
-        # The scalar probe assumes that the centroid has a direction; without one its cosine is 0 throughout.
-        directed = bool(geometry.direction.any())
-
-        def scalar() -> tuple[FloatArray, FloatArray]:
-            cos_self, cos_centroid = probe_scalar(geometry.cosines, dim, scale, rng)
-            return cos_self, cos_centroid if directed else geometry.cosines
-
-        return scalar
-    unit = matrix / geometry.norms[:, None].astype(matrix.dtype)
-    spread = anisotropic_scale(unit) if config.noise == "anisotropic" else None
-    return lambda: probe_full(unit, geometry.direction, scale, config.noise, rng, spread)
 
 
 def _validated_state(state: SweepState, shape: tuple[int, ...]) -> SweepState:

@@ -1,7 +1,7 @@
 """Trigger to payload coupling: the diagnosis of preset ``hardened``, pure functions over texts and arrays."""
 
 from shared_core.dynamics.coupling.decision import CouplingResult, Group, closure, find_coupling
-from shared_core.dynamics.coupling.evidence import Embed, Evidence, measure, score, spread
+from shared_core.dynamics.coupling.evidence import Embed, Evidence, Ratios, measure, ratios, score, spread
 from shared_core.dynamics.coupling.groups import (
     Candidate,
     Proposal,
@@ -21,6 +21,7 @@ __all__ = [
     "Evidence",
     "Group",
     "Proposal",
+    "Ratios",
     "SharedNgrams",
     "Stems",
     "closure",
@@ -32,6 +33,7 @@ __all__ = [
     "measure",
     "propose",
     "propose_extended",
+    "ratios",
     "score",
     "spread",
     "tokenize",

@@ -17,7 +17,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shared_core.dynamics.coupling.evidence import Embed, Evidence, measure, score, spread
+from shared_core.dynamics.coupling.evidence import (
+    Embed,
+    Evidence,
+    Ratios,
+    measure,
+    most,
+    named_ratio,
+    ratios,
+    spread,
+)
 from shared_core.dynamics.coupling.groups import (
     Proposal,
     Stems,
@@ -50,7 +59,11 @@ class Group:
     extended: float
     score: float
     flagged: bool
-    """False: refused, because it would have taken the flagged share above the cap."""
+    """False: too weak, or refused because it would have taken the flagged share above the cap."""
+    named: float = 0.0
+    """New words in the stretch of the values that names the trigger."""
+    ratios: Ratios | None = None
+    """The factors of the score."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +79,22 @@ class CouplingResult:
     refused: int
     """How many of them were not flagged because of the cap."""
     unexamined: int = 0
-    """Sets of memories that were not looked at because there were too many."""
+    """Sets of memories that were not looked at because there were too many, and might have been flagged."""
+    weaker: tuple[Group, ...] = ()
+    """Too weak to be flagged: for each memory that is in any such group, the strongest; at most
+    ``max_measured`` per round."""
+
+    def strongest_group(self, row: int) -> Group | None:
+        """Return the strongest group that holds a memory: flagged, else refused, else too weak."""
+        for kind in (
+            [group for group in self.groups if group.flagged],
+            [group for group in self.groups if not group.flagged],
+            self.weaker,
+        ):
+            holding = [group for group in kind if row in group.members]
+            if holding:
+                return max(holding, key=lambda group: group.score)
+        return None
 
     def group_of(self, row: int) -> Group | None:
         """Return the strongest flagged group that holds a memory."""
@@ -81,7 +109,7 @@ class _Judged:
     keys: SharedNgrams
     values: SharedNgrams | None
     stems: Stems
-    groups: list[tuple[float, Proposal, Evidence]]
+    groups: list[tuple[Ratios, Proposal, Evidence]]
     """Strongest first."""
     unexamined: int
 
@@ -136,17 +164,19 @@ def find_coupling(
         judged = _judge(left, left_values, unit_embeddings[rows], remembering, config)
         unexamined = max(unexamined, judged.unexamined)
         suspect[rows] = 0.0
-        for strength, proposal, _ in judged.groups:
+        for factors, proposal, _ in judged.groups:
             members = rows[proposal.candidate.members]
-            suspect[members] = np.maximum(suspect[members], strength)
+            suspect[members] = np.maximum(suspect[members], factors.score)
         taken = _decide(judged, rows, flagged, suspect, config)
         refused.update({(group.key_span, group.payload_span): group for group in taken if not group.flagged})
         found += [group for group in taken if group.flagged]
         if not any(group.flagged for group in taken):
             break
+    weaker = _weaker(judged, rows, flagged)
     # what was flagged ranks above what was not, a refused group included
     suspect[flagged] += config.cap**3
-    return CouplingResult(suspect, flagged, (*found, *refused.values()), len(refused), unexamined)
+    groups = (*found, *refused.values())
+    return CouplingResult(suspect, flagged, groups, len(refused), unexamined, weaker)
 
 
 def _rows(texts: Sequence[str], rows: Array) -> list[str]:
@@ -183,15 +213,16 @@ def _judge(
         candidates, unexamined = find_candidates(key_grams, value_grams, config)
         tried = [propose(one, key_grams, value_grams, stems, config, rng) for one in candidates]
         proposals = [proposal for proposal in tried if proposal is not None]
-    proposals.sort(key=lambda proposal: (-proposal.payload, -len(proposal.candidate.members)))
-    unexamined += max(0, len(proposals) - config.max_measured)
+    limits = {id(proposal): most(proposal, len(keys), config) for proposal in proposals}
+    proposals.sort(key=lambda proposal: (-limits[id(proposal)], -proposal.payload, -proposal.named))
+    unexamined += sum(limits[id(one)] >= config.flag for one in proposals[config.max_measured :])
     proposals = proposals[: config.max_measured]
     evidence = measure(proposals, key_grams, unit, embed, scale)
     scored = [
-        (score(proposal, proof, len(keys), config), proposal, proof)
+        (ratios(proposal, proof, len(keys), config), proposal, proof)
         for proposal, proof in zip(proposals, evidence, strict=True)
     ]
-    scored.sort(key=lambda entry: -entry[0])
+    scored.sort(key=lambda entry: -entry[0].score)
     return _Judged(key_grams, value_grams, stems, scored, unexamined)
 
 
@@ -205,20 +236,32 @@ def _decide(
     """
     if not judged.groups:
         return []
-    needed = max(config.flag, config.flag_share * judged.groups[0][0])
+    needed = max(config.flag, config.flag_share * judged.groups[0][0].score)
     taken: list[Group] = []
-    for strength, proposal, proof in judged.groups:
-        if strength < needed:
+    for factors, proposal, proof in judged.groups:
+        if factors.score < needed:
             break
         members = rows[closure(proposal, judged.keys, judged.values, judged.stems, config)]
         new = np.count_nonzero(~flagged[members])
         fits = bool(np.count_nonzero(flagged) + new <= config.max_flagged * len(flagged))
         if new or not fits:
-            taken.append(_group(proposal, proof, strength, members, flagged=fits))
+            taken.append(_group(proposal, proof, factors, members, flagged=fits))
         if fits:
             flagged[members] = True
-            suspect[members] = np.maximum(suspect[members], strength)
+            suspect[members] = np.maximum(suspect[members], factors.score)
     return taken
+
+
+def _weaker(judged: _Judged, rows: Array, flagged: BoolArray) -> tuple[Group, ...]:
+    """Return the strongest group of each memory of the last round, to explain what was not flagged."""
+    explained = flagged.copy()
+    kept: list[Group] = []
+    for factors, proposal, proof in judged.groups:
+        members = rows[proposal.candidate.members]
+        if not explained[members].all():
+            kept.append(_group(proposal, proof, factors, members, flagged=False))
+            explained[members] = True
+    return tuple(kept)
 
 
 def closure(
@@ -238,8 +281,13 @@ def closure(
     in_key = _held(keys, core)
     typical = float(np.median(in_key[inside]))
     at_least = max(2.0, config.closure_member * typical)
-    spanned = (in_key >= at_least) & (inside | (in_key >= max(2.0, config.closure_whole * typical)))
-    whole = _held(values, candidate.value_grams) >= config.closure_whole * len(candidate.value_grams)
+    in_value = _held(values, candidate.value_grams) / max(1, len(candidate.value_grams))
+    joins = in_key >= max(2.0, config.closure_whole * typical)
+    if named_ratio(proposal, config) >= 1.0:
+        # who only mentions the trigger, a patient's own honest record, is no part of the rule
+        joins &= in_value >= config.closure_member
+    spanned = (in_key >= at_least) & (inside | joins)
+    whole = in_value >= config.closure_whole
     if proposal.payload < config.closure_payload:
         whole[:] = False
     hot = spanned | (inside & whole)
@@ -256,7 +304,7 @@ def _held(ngrams: SharedNgrams, grams: Sequence[int] | Array) -> Array:
     return held
 
 
-def _group(proposal: Proposal, proof: Evidence, strength: float, members: Array, *, flagged: bool) -> Group:
+def _group(proposal: Proposal, proof: Evidence, factors: Ratios, members: Array, *, flagged: bool) -> Group:
     return Group(
         key_span=proposal.key_span,
         payload_span=proposal.payload_span,
@@ -265,6 +313,8 @@ def _group(proposal: Proposal, proof: Evidence, strength: float, members: Array,
         gain=proof.gain,
         unexplained=proof.unexplained,
         extended=proposal.extended,
-        score=strength,
+        score=factors.score,
         flagged=flagged,
+        named=proposal.named,
+        ratios=factors,
     )

@@ -103,12 +103,30 @@ def _occlusion(
     )
 
 
-def score(proposal: Proposal, evidence: Evidence, count: int, config: CouplingConfig) -> float:
-    """Return how much a group looks planted, in [0, ``cap``^3].
+@dataclass(frozen=True)
+class Ratios:
+    """The factors of a score; the first three in [0, ``cap``]."""
 
-    ((payload + 2) / 9)^1.25 * max(gain / 0.10, 4 extended) * unexplained / 0.30 * min(1, (M - 1) / 4), the
-    first three clipped to [0, 4]. It is 0 where too few memories lie outside the group to compare with, or
-    where the members' content explains why they stand together.
+    payload: float
+    """((payload + 2) / 9)^1.25."""
+    trigger: float
+    """Largest of gain / 0.10, ``cap`` * extended and (named - 6) / 4."""
+    unexplained: float
+    """unexplained / 0.30; 0 where the members' content explains why they stand together."""
+    size: float
+    """min(1, (M - 1) / 4); 0 where too few memories lie outside the group to compare with."""
+
+    @property
+    def score(self) -> float:
+        """Their product."""
+        return self.payload * self.trigger * self.unexplained * self.size
+
+
+def ratios(proposal: Proposal, evidence: Evidence, count: int, config: CouplingConfig) -> Ratios:
+    """Return how much a group looks planted, factor by factor.
+
+    A trigger shows in one of three ways: the keys move nearer to others without it, they continue other keys,
+    or the values name it in a long rule that all of them state.
 
     Args:
         proposal: The group.
@@ -116,14 +134,43 @@ def score(proposal: Proposal, evidence: Evidence, count: int, config: CouplingCo
         count: N, memories in the comparison.
         config: The constants.
     """
+    named = named_ratio(proposal, config)
+    unexplained = evidence.unexplained / config.unexplained_unit
+    sure = proposal.extended >= config.variants or named >= 1.0
+    if evidence.unexplained < config.min_unexplained and not sure:
+        unexplained = 0.0
+    trigger = max(evidence.gain / config.gain_unit, config.cap * proposal.extended, named)
+    return Ratios(
+        payload=payload_ratio(proposal, config),
+        trigger=min(max(0.0, trigger), config.cap),
+        unexplained=min(max(0.0, unexplained), config.cap),
+        size=size_ratio(proposal, count, config),
+    )
+
+
+def score(proposal: Proposal, evidence: Evidence, count: int, config: CouplingConfig) -> float:
+    """Return the product of the ``ratios``, in [0, ``cap``^3]."""
+    return ratios(proposal, evidence, count, config).score
+
+
+def most(proposal: Proposal, count: int, config: CouplingConfig) -> float:
+    """Return the score that a group has at most, whatever its evidence."""
+    return payload_ratio(proposal, config) * size_ratio(proposal, count, config) * config.cap**2
+
+
+def payload_ratio(proposal: Proposal, config: CouplingConfig) -> float:
+    """Return the first factor."""
+    words = (proposal.payload + config.payload_offset) / config.payload_unit
+    return float(min(config.cap, words**config.payload_power))
+
+
+def named_ratio(proposal: Proposal, config: CouplingConfig) -> float:
+    """Return how far the values name the trigger."""
+    return float(max(0.0, proposal.named - config.named_offset) / config.named_unit)
+
+
+def size_ratio(proposal: Proposal, count: int, config: CouplingConfig) -> float:
+    """Return the last factor."""
     members = len(proposal.candidate.members)
-    variants = proposal.extended >= config.variants
-    if count - members < config.min_outside:
-        return 0.0
-    if evidence.unexplained < config.min_unexplained and not variants:
-        return 0.0
-    payload = ((proposal.payload + config.payload_offset) / config.payload_unit) ** config.payload_power
-    gain = max(evidence.gain / config.gain_unit, config.cap * proposal.extended)
-    size = min(1.0, (members - 1) / config.size_unit)
-    ratios = (payload, gain, evidence.unexplained / config.unexplained_unit)
-    return size * float(np.prod(np.clip(ratios, 0.0, config.cap)))
+    enough = count - members >= config.min_outside
+    return min(1.0, (members - 1) / config.size_unit) if enough else 0.0

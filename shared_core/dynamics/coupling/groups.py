@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shared_core.dynamics.coupling.ngrams import SharedNgrams, longest_run
+from shared_core.dynamics.coupling.ngrams import SharedNgrams, longest_run, runs
 
 if TYPE_CHECKING:
     from shared_core.config import CouplingConfig
@@ -49,6 +49,11 @@ class Proposal:
     """Distinct new words of the value span, upper quartile of the members."""
     extended: float
     """Share of members whose key continues another memory's whole key."""
+    named: float = 0.0
+    """The same as ``payload`` for the one stretch of the value span that repeats a word of the key span.
+
+    0 with fewer than ``named_members`` different stems.
+    """
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,9 +165,13 @@ def propose(
     if len(distinct) < config.min_members:
         return None
     marked = values.marker(candidate.value_grams)
-    payload = _payload([_new_words(int(row), keys, values, marked) for row in looked_at], config)
+    triggers = _trigger_words(candidate.key_grams, keys)
+    said = [_new_words(int(row), keys, values, marked, triggers) for row in looked_at]
+    payload = _payload([count for count, _ in said], config)
     if payload < 1:
         return None
+    apart = len(np.unique(stems.stem[candidate.members]))
+    named = _payload([count for _, count in said], config) if apart >= config.named_members else 0.0
     chosen = sorted(distinct, key=lambda row: -float(masks[row].mean()))[: config.sample]
     runs = [
         longest_run(values.tokens[row], values.coverage(int(row), marked)) for row in looked_at[chosen[:2]]
@@ -175,6 +184,7 @@ def propose(
         payload_span=max(runs, key=len),
         payload=payload,
         extended=_extended_share(candidate.members, stems, config),
+        named=named,
     )
 
 
@@ -226,11 +236,28 @@ def _extended_share(members: Array, stems: Stems, config: CouplingConfig) -> flo
     return float(extends.mean()) if enough else 0.0
 
 
-def _new_words(row: int, keys: SharedNgrams, values: SharedNgrams, marked: BoolArray) -> int:
-    """Count the distinct words that the value span adds to what the memory's own key says."""
+def _trigger_words(key_grams: Array, keys: SharedNgrams) -> set[str]:
+    """Return the single words of a key span that hardly any other memory's key has."""
+    single = [keys.text(int(gram))[0] for gram in key_grams if keys.length[gram] == 1]
+    return {word for word in single if word.isalnum()}
+
+
+def _new_words(
+    row: int, keys: SharedNgrams, values: SharedNgrams, marked: BoolArray, triggers: set[str]
+) -> tuple[int, int]:
+    """Count the distinct words that the value span adds to what the memory's own key says.
+
+    Returns:
+        The count over the whole span, and over that stretch of it with a trigger word that adds most.
+    """
     own = set(keys.tokens[row])
-    covered = values.coverage(row, marked)
-    words = {word for word, shared in zip(values.tokens[row], covered, strict=True) if shared}
+    stretches = runs(values.tokens[row], values.coverage(row, marked))
+    naming = [stretch for stretch in stretches if not triggers.isdisjoint(stretch)]
+    whole = {word for stretch in stretches for word in stretch}
+    return _fresh(whole, own), max((_fresh(set(stretch), own) for stretch in naming), default=0)
+
+
+def _fresh(words: set[str], own: set[str]) -> int:
     return sum(len(word) > 1 and word.isalnum() and word not in own for word in words)
 
 

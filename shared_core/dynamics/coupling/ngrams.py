@@ -137,14 +137,16 @@ class SharedNgrams:
         return prefixes, owner, wholes
 
 
-def longest_run(tokens: Sequence[str], covered: BoolArray) -> str:
-    """Return the longest uninterrupted stretch of covered tokens, joined; "" where none is covered."""
+def runs(tokens: list[str], covered: BoolArray) -> list[list[str]]:
+    """Return the uninterrupted stretches of covered tokens, in order."""
     edges = np.diff(np.concatenate([[False], covered, [False]]).astype(np.int8))
     starts, stops = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
-    if not len(starts):
-        return ""
-    widest = int(np.argmax(stops - starts))
-    return " ".join(tokens[starts[widest] : stops[widest]])
+    return [tokens[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
+
+
+def longest_run(tokens: list[str], covered: BoolArray) -> str:
+    """Return the longest stretch of covered tokens, joined; "" where none is covered."""
+    return " ".join(max(runs(tokens, covered), key=len, default=[]))
 
 
 def _word_ids(tokens: Sequence[Sequence[str]]) -> tuple[Array, int]:

@@ -1,0 +1,33 @@
+"""The open set of activation terms: pure functions from a bank to one score per memory."""
+
+from shared_core.dynamics.terms import coupled, published, sources
+from shared_core.dynamics.terms.combine import ScoredTerm, Verdict, combine, judge, standardise
+from shared_core.dynamics.terms.registry import (
+    Need,
+    Term,
+    activation_term,
+    evaluate_term,
+    find_term,
+    term_names,
+)
+from shared_core.dynamics.terms.view import BankView, TermEvidence, TermResult
+
+__all__ = [
+    "BankView",
+    "Need",
+    "ScoredTerm",
+    "Term",
+    "TermEvidence",
+    "TermResult",
+    "Verdict",
+    "activation_term",
+    "combine",
+    "coupled",
+    "evaluate_term",
+    "find_term",
+    "judge",
+    "published",
+    "sources",
+    "standardise",
+    "term_names",
+]

@@ -23,8 +23,8 @@ SearchBackend = Literal["auto", "index", "scan"]
 
 PAPER_TERMS = ("geometric", "retrieval", "coherence")
 """Terms of Eq. 5 [S]."""
-HARDENED_TERMS = ("coupling",)
-"""Terms of preset ``hardened`` [O]."""
+HARDENED_TERMS = ("coupling", "dominance", "hearsay")
+"""Terms of preset ``hardened`` [O]; the last two only rank, in banks that know who wrote a memory."""
 
 
 def _in_range(name: str, value: float, low: float, high: float) -> None:
@@ -249,7 +249,7 @@ class ForgettingConfig:
 
     @classmethod
     def preset(
-        cls, name: Preset = "paper", agent: AgentKind = "structured", **overrides: Any
+        cls, name: Preset = "hardened", agent: AgentKind = "structured", **overrides: Any
     ) -> ForgettingConfig:
         """Return the published parameters for an agent kind [S, appendix B.1], with overrides applied.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shared_core.config import HARDENED_TERMS
 from shared_core.dynamics.geometry import unit_rows
 from shared_core.dynamics.terms import BankView, Verdict, find_term, judge
 from shared_core.errors import ConfigError, DimensionMismatchError
@@ -137,7 +138,9 @@ def _absences(bank: MemoryBank, view: BankView, verdict: Verdict) -> list[str]:
     if view.values is None and "coupling" in view.config.terms:
         effects["values"].append("only a span that extends several existing keys can be found")
     for name, need in verdict.skipped:
-        effects[need].append(f"term {name} is skipped")
+        # the preset's own terms that only rank are there for the banks that have origins
+        if find_term(name).decides or name not in HARDENED_TERMS:
+            effects[need].append(f"term {name} is skipped")
     fields = {"values": ("value_key", bank.value_key), "origins": ("origin_key", bank.origin_key)}
     found = []
     for need, what in effects.items():

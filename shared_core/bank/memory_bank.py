@@ -303,7 +303,7 @@ class MemoryBank:
             BankLockedError: Another dreamer is at work (a dry run does not care).
             ConfigError: Preset ``hardened``, and the bank has no embedder, or not the one it was filled with.
         """
-        return sweep_bank(self, config or ForgettingConfig(), dry_run=dry_run, progress=progress)
+        return sweep_bank(self, config or ForgettingConfig.preset(), dry_run=dry_run, progress=progress)
 
     async def asweep(self, config: ForgettingConfig | None = None, **options: Any) -> SweepReport:
         """``sweep`` in a thread, without blocking the event loop; options as for ``sweep``."""
@@ -315,7 +315,7 @@ class MemoryBank:
         Raises:
             MemoryNotFoundError: No such memory in this bank; and what ``sweep`` raises.
         """
-        return explain_memory(self, memory_id, config or ForgettingConfig())
+        return explain_memory(self, memory_id, config or ForgettingConfig.preset())
 
     async def aexplain(self, memory_id: Id, config: ForgettingConfig | None = None) -> Explanation:
         """``explain`` in a thread."""

@@ -42,7 +42,7 @@ def demo(
         Optional[Path],  # noqa: UP045
         typer.Option(help="Keep the collection in this new directory, to try other commands on it."),
     ] = None,
-    preset: Annotated[str, typer.Option(help="Parameters of the sweep: paper or hardened.")] = "paper",
+    preset: Annotated[str, typer.Option(help="Parameters of the sweep: paper or hardened.")] = "hardened",
     seed: Annotated[int, typer.Option(help="Seed of the noise.")] = 0,
     as_json: options.AsJson = False,
 ) -> None:
@@ -153,7 +153,7 @@ def _what_next(result: dict[str, Any], preset: str, keep: Path | None) -> None:
     dream = "dream" if shutil.which("dream") else sys.argv[0]
     place = f"{keep} --collection {COLLECTION}" if keep is not None else "PATH --collection NAME"
     say(Text("\nNext, on " + ("the kept collection:" if keep else "your own collection:"), style="bold"))
-    how = "" if preset == "paper" else f" --preset {preset} --value-key " + ("value" if keep else "FIELD")
+    how = f" --preset {preset}" if preset == "paper" else " --value-key " + ("value" if keep else "FIELD")
     say(f"  {dream} forget {place}{how} --dry-run   # what a sweep would do")
     say(f"  {dream} forget {place}{how}             # do it")
     say(f"  {dream} status {place}             # weights and suspects")

@@ -21,7 +21,7 @@ def explain(
     memory_id: Annotated[str, typer.Argument(metavar="MEMORY_ID", help="The memory.")],
     location: options.Location,
     collection: options.Collection,
-    preset: term_options.Preset = "paper",
+    preset: term_options.Preset = "hardened",
     agent: term_options.Agent = "structured",
     seed: term_options.Seed = 0,
     term: term_options.TermNames = None,
@@ -37,7 +37,7 @@ def explain(
 
     Give the options of the sweep that it is about.
 
-    Example: dream explain m42 ./chroma --collection memories --preset hardened --value-key answer
+    Example: dream explain m42 ./chroma --collection memories --value-key answer
     """
     memory_id, location = options.sort_out(memory_id, location)
     config = term_options.configured(preset, agent, term, without, seed=seed)

@@ -18,7 +18,7 @@ WARNING_WIDTH = 300
 def forget(
     location: options.Location,
     collection: options.Collection,
-    preset: term_options.Preset = "paper",
+    preset: term_options.Preset = "hardened",
     agent: term_options.Agent = "structured",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Report, and change nothing.")] = False,
     iterations: Annotated[

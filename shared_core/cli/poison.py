@@ -26,7 +26,7 @@ def poison(
     defence: Annotated[
         Optional[list[str]],  # noqa: UP045
         typer.Option(
-            help="none, paper, hardened, amemguard, ppl, classifier; may be repeated. Default: none, paper.",
+            help="none, paper, hardened, amemguard, ppl, classifier; may be repeated. Default: the first three.",
             show_default=False,
         ),
     ] = None,
@@ -91,10 +91,13 @@ def poison(
     """
     from shared_core.evaluation import load_case
     from shared_core.evaluation.agentpoison import INJECTED
-    from shared_core.evaluation.defences import DEFAULT_DEFENCES
+    from shared_core.evaluation.defences import DEFAULT_DEFENCES, check_defence
     from shared_core.evaluation.runner import BenchmarkPlan, run_benchmark
     from shared_core.evaluation.saved import SavedRows, SavedTriggers
 
+    for name in defence or ():
+        # a typing error is told before cases are read and models loaded
+        check_defence(name)
     plan = BenchmarkPlan(
         defences=defence or DEFAULT_DEFENCES,
         cases=[load_case(path) for path in case or []],

@@ -43,6 +43,10 @@ class Decided(Protocol):
     def flagged(self) -> BoolArray:
         """(N,)."""
 
+    @property
+    def held(self) -> BoolArray | None:
+        """(N,) who would be flagged but for a cap; None where nobody is."""
+
 
 @dataclass(frozen=True, eq=False)
 class SweepState:
@@ -123,7 +127,9 @@ def forgetting_sweep(
         return _empty_result()
     geometry = measure(matrix)
     if coupling is not None:
-        return _iterate(columns, lambda: -coupling.score, coupling.flagged, config, progress)
+        return _iterate(
+            columns, lambda: -coupling.score, coupling.flagged, config, progress, held=coupling.held
+        )
     probe = bank_probe(matrix, geometry, config, rng)
     cos_bank_mean = float(geometry.cosines.mean())
     return _iterate(columns, lambda: activation(*probe(), cos_bank_mean, config), None, config, progress)
@@ -146,6 +152,7 @@ def _iterate(
     flagged: BoolArray | None,
     config: ForgettingConfig,
     progress: Progress | None,
+    held: BoolArray | None = None,
 ) -> SweepResult:
     weights, suspicion = state.weights, state.suspicion
     total = np.zeros(len(weights))
@@ -155,6 +162,10 @@ def _iterate(
         response = respond()
         suspicion, abnormal = update_suspicion(suspicion, response, config, flagged=flagged)
         weights = update_weights(weights, suspicion, state.consolidation, abnormal, config)
+        if held is not None:
+            # neither cleared nor guilty: a flood above the cap must not bring back what was forgotten
+            weights = np.where(held, state.weights, weights)
+            suspicion = np.where(held, state.suspicion, suspicion)
         total += response
         counts += abnormal
         mean, std = moments(response)

@@ -170,4 +170,4 @@ DEFENCES: dict[str, Defence] = {
     "classifier": dropping(_classifier),
 }
 """By the name that the command line takes; a new defence is one line here."""
-DEFAULT_DEFENCES = ("none", "paper")
+DEFAULT_DEFENCES = ("none", "paper", "hardened")

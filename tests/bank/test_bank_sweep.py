@@ -60,7 +60,7 @@ def test_a_dry_run_writes_nothing(bank: MemoryBank, rng: np.random.Generator) ->
 def test_a_tiny_bank(bank: MemoryBank, rng: np.random.Generator, rows: int) -> None:
     if rows:
         fill(bank, rng, rows=rows)
-    report = bank.sweep()
+    report = bank.sweep(ForgettingConfig())
     assert (report.memories, report.skipped) == (rows, 0)
     status = bank.status()
     assert (status.memories, status.mean_weight) == (rows, 1.0 if rows == 1 else status.mean_weight)
@@ -80,7 +80,7 @@ def test_embeddings_without_a_direction_are_skipped(open_bank: OpenBank, rng: np
     assert bank.weights(["m0", "m1", "m2"]).tolist() == [1, 1, 1]
     zeros = open_bank(name=bank.content.name + "-z", space="l2")
     zeros.add(["a", "b"], embeddings=np.zeros((2, 8)))
-    assert zeros.sweep().skipped == 2
+    assert zeros.sweep(ForgettingConfig()).skipped == 2
 
 
 def test_the_length_of_embeddings_does_not_matter(open_bank: OpenBank, rng: np.random.Generator) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from langchain_chroma import Chroma
 
-from shared_core import MemoryBank, SentenceTransformerEmbedder
+from shared_core import ForgettingConfig, MemoryBank, SentenceTransformerEmbedder
 from shared_core.errors import ConfigError, DimensionMismatchError
 from tests.conftest import OpenBank, fill, unit_rows
 
@@ -26,7 +26,7 @@ def exercise(bank: MemoryBank) -> None:
     """Every change of state, none of content, then back again."""
     before, ids = raw(bank), bank.ids()
     assert bank.weights(ids).tolist() == [1.0] * len(ids)
-    report = bank.sweep()
+    report = bank.sweep(ForgettingConfig())
     assert report.memories + report.skipped == len(ids)
     bank.feedback(ids[:2], [0.8, 0.2], 0.0)
     bank.delete(ids[:1])
@@ -48,7 +48,7 @@ def test_plain_chromadb_without_texts_or_metadata(open_bank: OpenBank, tmp_path:
     bank = open_bank(create=False)
     assert bank.content.space == "l2"
     assert (bank.get(["p1"])[0].text, bank.get(["p1"])[0].metadata) == ("", {})
-    assert bank.sweep(dry_run=True).skipped == 1
+    assert bank.sweep(ForgettingConfig(), dry_run=True).skipped == 1
     exercise(bank)
     run = bank.update("p1", metadata={"k": 1})
     assert raw(bank)["documents"][1] is None

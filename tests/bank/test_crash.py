@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared_core import MemoryBank
+from shared_core import ForgettingConfig, MemoryBank
 from shared_core.errors import BankLockedError, JournalError
 from tests.conftest import OpenBank, fill
 
@@ -127,7 +127,7 @@ bank.update("m1", "new", embedding=np.ones(16))
     assert [r.status for r in other.runs() if r.kind == "update"] == ["pending"]
     assert other.get(["m1"])[0].text == "new"
     with pytest.raises(BankLockedError, match="'update' by pid"):
-        other.sweep()
+        other.sweep(ForgettingConfig())
     assert process.wait(60) == 0
     assert other.runs(1)[0].status == "applied"
 
@@ -172,7 +172,7 @@ def test_killed_between_storing_and_journalling_an_add(filled: MemoryBank, tmp_p
     assert child(filled, tmp_path, code).wait(60) == -signal.SIGKILL
     assert filled.get(["new"])[0].text == "new"
     assert filled.weights(["new"]).tolist() == [1]
-    assert filled.sweep().memories == 6
+    assert filled.sweep(ForgettingConfig()).memories == 6
 
 
 SWEEPING = """

@@ -94,9 +94,9 @@ def test_the_published_terms_are_explained_without_an_embedder(
     bank: MemoryBank, rng: np.random.Generator
 ) -> None:
     fill(bank, rng, rows=60)
-    report = bank.sweep(dry_run=True)
-    lowest = bank.explain(report.ids[int(np.argmin(report.activation))])
-    highest = bank.explain(report.ids[int(np.argmax(report.activation))])
+    report = bank.sweep(ForgettingConfig(), dry_run=True)
+    lowest = bank.explain(report.ids[int(np.argmin(report.activation))], ForgettingConfig())
+    highest = bank.explain(report.ids[int(np.argmax(report.activation))], ForgettingConfig())
     assert [term.name for term in lowest.terms] == ["geometric", "retrieval", "coherence"]
     assert (lowest.flagged, lowest.rank, highest.flagged, highest.rank) == (True, 1, False, 60)
     assert -sum(term.value for term in lowest.terms) == pytest.approx(report.activation.min(), abs=1e-5)
@@ -107,14 +107,14 @@ def test_what_takes_no_part_is_said(bank: MemoryBank, rng: np.random.Generator) 
     fill(bank, rng, rows=20)
     first = bank.ids()[0]
     bank.delete([first])
-    found = bank.explain(first)
+    found = bank.explain(first, ForgettingConfig())
     assert (found.takes_part, found.terms, found.score, found.rank) == (False, [], None, None)
     assert found.memories == 19
     assert [run.kind for run in found.runs] == ["delete", "add"]
     with pytest.raises(MemoryNotFoundError, match="'nobody'"):
         bank.explain("nobody")
-    with pytest.raises(ConfigError, match="not dict"):
-        bank.explain(first, {})  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="not str"):
+        bank.explain(first, "hardened")  # type: ignore[arg-type]
 
 
 def test_history_knows_rewritten_texts_and_its_own_tenant(
@@ -130,11 +130,11 @@ def test_history_knows_rewritten_texts_and_its_own_tenant(
                 embeddings=rng.standard_normal((10, 8)),
             )
         bank.update("ada0", "new words", embedding=rng.standard_normal(8))
-        kinds = [(run.kind, run.rewrote) for run in bank.explain("ada0").runs]
+        kinds = [(run.kind, run.rewrote) for run in bank.explain("ada0", ForgettingConfig()).runs]
         assert kinds == [("update", True), ("add", False)]
     with MemoryBank.open(place, "both", where={"user": "ada"}) as ada:
         ada.set_weights({"ada0": 0.5})
-        found = ada.explain("ada0")
+        found = ada.explain("ada0", ForgettingConfig())
         assert [run.kind for run in found.runs] == ["reweight"], (
             "runs of the whole bank are not this tenant's"
         )
@@ -230,7 +230,7 @@ def test_the_command_explains_and_shows_hostile_text_harmlessly(
         (("--term", "nope"), "there is no term 'nope'"),
         (("--without", "coherence", "--preset", "hardened"), "not among the terms"),
         (("--term", "geometric", "--without", "geometric"), "leaves no term"),
-        (("--term", "coupling"), "alone the threshold sums"),
+        (("--term", "coupling", "--preset", "paper"), "alone the threshold sums"),
     ],
 )
 def test_terms_are_chosen_and_mistakes_are_told(
@@ -244,7 +244,9 @@ def test_terms_are_chosen_and_mistakes_are_told(
         code, _, err = dream(*command, "-c", "sample", *options)
         assert code == 2
         assert message in err
-    code, out, err = dream("forget", place, "-c", "sample", "--without", "geometric", "--json")
+    code, out, err = dream(
+        "forget", place, "-c", "sample", "--preset", "paper", "--without", "geometric", "--json"
+    )
     assert code == 0, err
     assert json.loads(out)["config"]["terms"] == ["retrieval", "coherence"]
     code, _, err = dream("explain", "nobody", place, "-c", "sample")

@@ -73,7 +73,6 @@ def test_a_flood_above_the_cap_is_refused_and_reported(
         assert any("were NOT flagged" in warning for warning in report.warnings)
 
 
-@pytest.mark.xfail(strict=True, reason="members of a refused group recover like any unflagged memory")
 def test_a_refused_flood_does_not_bring_back_what_was_forgotten(
     open_bank: OpenBank, vectors: dict[str, list[float]], embedder: SentenceTransformerEmbedder
 ) -> None:

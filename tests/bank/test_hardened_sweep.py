@@ -138,7 +138,7 @@ def test_a_wrong_or_missing_embedder_is_refused(
         bank.sweep(HARDENED)
     assert len(bank.runs()) == runs
     assert np.all(bank.weights(bank.ids()) == 1.0)
-    assert bank.sweep().memories == 40, "preset paper needs none"
+    assert bank.sweep(ForgettingConfig()).memories == 40, "preset paper needs none"
 
 
 def test_an_embedder_of_another_dimension_is_refused(
@@ -189,4 +189,4 @@ def test_the_demo_with_this_preset(cached: CachedEmbedder, monkeypatch: pytest.M
     code, out, err = dream("demo", "--preset", "hardened")
     assert code == 0, err
     assert "preset hardened" in out
-    assert "--preset hardened --value-key FIELD --dry-run" in out
+    assert "forget PATH --collection NAME --value-key FIELD --dry-run" in out

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared_core import MemoryBank
+from shared_core import ForgettingConfig, MemoryBank
 from shared_core.errors import ConfigError, DimensionMismatchError, InvalidMemoryError, MemoryNotFoundError
 from tests.conftest import OpenBank, fill, unit_rows
 
@@ -143,7 +143,7 @@ def test_what_is_taken_a_sweep_can_use(open_bank: OpenBank, space: str) -> None:
     lengths = (1e-14, 1.0, 1e14, 0.0)
     bank.add([f"t{i}" for i in range(4)], embeddings=[[length] * 8 for length in lengths])
     assert np.all(np.isfinite(bank.content.embeddings()[1]))
-    assert (bank.sweep().memories, bank.sweep().skipped) == (3, 1)
+    assert (bank.sweep(ForgettingConfig()).memories, bank.sweep(ForgettingConfig()).skipped) == (3, 1)
 
 
 def test_no_state_for_ids_with_null_bytes(
@@ -164,7 +164,7 @@ def test_no_state_for_ids_with_null_bytes(
         with pytest.raises(InvalidMemoryError, match=r"'m0\\x00' holds a null byte"):
             call()
     assert (bank.get([odd])[0].state.weight, bank.weights([odd, "m0", "m1"]).tolist()) == (1.0, [1, 0.5, 1])
-    report = bank.sweep()
+    report = bank.sweep(ForgettingConfig())
     assert (report.memories, report.skipped) == (20, 1)
     bank.state.record_access([odd, "m0"])
     bank.state.flush()
@@ -188,7 +188,7 @@ def test_more_than_one_batch(
     )
     assert bank.ids() == ids
     assert done[-1] == ("store", 6_000, 6_000)
-    assert bank.sweep().memories == 6_000
+    assert bank.sweep(ForgettingConfig()).memories == 6_000
     assert len(bank.page(0, 40_000)) == 6_000
 
 

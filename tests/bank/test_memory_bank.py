@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared_core import MemoryBank
+from shared_core import ForgettingConfig, MemoryBank
 from shared_core.bank import location as location_module
 from shared_core.bank.chroma import ChromaContent
 from shared_core.errors import BankNotFoundError, InvalidMemoryError, JournalError, StateError
@@ -42,7 +42,7 @@ def test_the_life_of_a_memory(
     bank.state.record_access([ids[0], ids[0]])
     assert bank.weights(ids).tolist() == [1, 0.25, 0]
     bank.feedback(ids[:2], [0.9, 0.1], 0.5)
-    report = bank.sweep()
+    report = bank.sweep(ForgettingConfig())
     assert (report.memories, report.skipped) == (2, 1)
     bank.close()
 
@@ -70,7 +70,7 @@ def test_every_space_sweeps_alike(open_bank: OpenBank, rng: np.random.Generator,
     bank.add([f"t{i}" for i in range(50)], embeddings=vectors)
     cosine = open_bank(name=bank.content.name + "-c")
     cosine.add([f"t{i}" for i in range(50)], embeddings=vectors / 7.0)
-    reports = bank.sweep(), cosine.sweep()
+    reports = bank.sweep(ForgettingConfig()), cosine.sweep(ForgettingConfig())
     assert np.allclose(*(report.activation for report in reports), atol=1e-4)
 
 

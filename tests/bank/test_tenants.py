@@ -152,7 +152,7 @@ def test_a_filter_of_several_keys(open_bank: OpenBank, rng: np.random.Generator)
     assert bank.ids() == ["a"]
     assert bank.content.matching({"org": "x", "user": "ada"}, None) == ["a"]
     assert bank.content.matching({"user": "b"}, None) == []
-    assert bank.sweep().memories == 1
+    assert bank.sweep(ForgettingConfig()).memories == 1
 
 
 def test_a_filter_that_is_no_equality_reads_only(open_bank: OpenBank, rng: np.random.Generator) -> None:
@@ -183,7 +183,7 @@ def test_an_undo_by_the_owner_stays_the_tenants_run(open_bank: OpenBank, rng: np
 def test_undo_wants_a_runs_id(open_bank: OpenBank, rng: np.random.Generator) -> None:
     bank = open_bank()
     bank.add(["x y"], embeddings=rng.standard_normal((1, 4)))
-    dry = bank.sweep(dry_run=True)
+    dry = bank.sweep(ForgettingConfig(), dry_run=True)
     for wrong in (dry, dry.run_id, 5):
         with pytest.raises(ConfigError, match="a run's id"):
             bank.undo(wrong)  # type: ignore[arg-type]

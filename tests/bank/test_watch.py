@@ -11,7 +11,7 @@ import chromadb
 import numpy as np
 import pytest
 
-from shared_core import MemoryBank
+from shared_core import ForgettingConfig, MemoryBank
 from shared_core.bank import watch as watch_module
 from shared_core.errors import BankNotFoundError
 from tests.conftest import OpenBank, fill, unit_rows
@@ -95,7 +95,7 @@ c.delete(ids=["m2"]); c.add(ids=["theirs"], embeddings=[[1.0] * 16])
     assert (change.added, change.removed) == (["theirs"], ["m2"])
     assert bank.get(["theirs"])[0].text == ""
     assert bank.weights(["theirs"]).tolist() == [1]
-    assert bank.sweep().memories == 3
+    assert bank.sweep(ForgettingConfig()).memories == 3
 
 
 def test_a_tenant_sees_its_own_only(open_bank: OpenBank, rng: np.random.Generator) -> None:

@@ -62,12 +62,12 @@ def test_forget_status_undo_redo_restore(place: Path) -> None:
     on = (place, "--collection", NAME)
     assert dream_json("status", *on)["mean_weight"] == 1.0
 
-    dry = dream_json("forget", *on, "--dry-run")
+    dry = dream_json("forget", "--preset", "paper", *on, "--dry-run")
     assert dry["run_id"] is None
     assert dry["lowered"] > 0
     assert dream_json("status", *on)["mean_weight"] == 1.0
 
-    swept = dream_json("forget", *on)
+    swept = dream_json("forget", "--preset", "paper", *on)
     assert swept["lowered"] == dry["lowered"]
     weakened = dream_json("status", *on)
     assert weakened["mean_weight"] < 1.0
@@ -89,7 +89,7 @@ def test_forget_status_undo_redo_restore(place: Path) -> None:
 
 def test_plain_output_names_what_to_do_next(place: Path) -> None:
     on = (place, "--collection", NAME)
-    done = dream("forget", *on)
+    done = dream("forget", "--preset", "paper", *on)
     assert done.returncode == 0
     assert "80 memories" in done.stdout
     command = done.stdout.strip().splitlines()[-1].partition("undo it with: dream ")[2].split()
@@ -103,7 +103,7 @@ def test_plain_output_names_what_to_do_next(place: Path) -> None:
 
 
 def test_the_path_may_come_first_or_from_the_environment(place: Path) -> None:
-    run = dream_json("forget", place, "--collection", NAME)["run_id"]
+    run = dream_json("forget", place, "--collection", NAME, "--preset", "paper")["run_id"]
     assert dream("undo", place, run, "--collection", NAME).returncode == 0
     named = {"DREAM_PATH": str(place), "DREAM_COLLECTION": NAME}
     assert dream("status", **named).returncode == 0
@@ -111,7 +111,7 @@ def test_the_path_may_come_first_or_from_the_environment(place: Path) -> None:
 
 
 def test_open_ended_agent_and_seed_change_the_sweep(place: Path) -> None:
-    on = ("forget", place, "--collection", NAME, "--dry-run")
+    on = ("forget", place, "--collection", NAME, "--preset", "paper", "--dry-run")
     base = dream_json(*on)
     assert dream_json(*on)["suspects"] == base["suspects"]
     assert dream_json(*on, "--seed", "7")["suspects"] != base["suspects"]
@@ -130,7 +130,9 @@ def test_a_tenant_is_swept_alone(tmp_path: Path, rng: np.random.Generator) -> No
             ids=[f"a{i}" for i in range(40)],
             embeddings=rng.standard_normal((40, 16)),
         )
-    swept = dream_json("forget", place, "--collection", NAME, "--where", '{"user": "ada"}')
+    swept = dream_json(
+        "forget", place, "--collection", NAME, "--preset", "paper", "--where", '{"user": "ada"}'
+    )
     assert swept["memories"] == 40
     assert all(suspect["id"].startswith("a") for suspect in swept["suspects"])
     with MemoryBank.open(place, NAME) as bank:
@@ -188,12 +190,15 @@ def test_bad_input_is_one_clear_line_and_exit_2(
 
 def test_a_locked_bank_names_who_holds_it(place: Path) -> None:
     with MemoryBank.open(place, NAME) as bank, bank.state.lock("a long sweep"):
-        done = dream("forget", place, "--collection", NAME)
+        done = dream("forget", place, "--collection", NAME, "--preset", "paper")
         assert done.returncode == 2
         assert "'a long sweep' by pid" in done.stderr
         assert dream_json("status", place, "--collection", NAME)["locked_by"].startswith("a long sweep")
-        assert dream_json("forget", place, "--collection", NAME, "--dry-run")["memories"] == 80
-    assert dream("forget", place, "--collection", NAME).returncode == 0
+        assert (
+            dream_json("forget", place, "--collection", NAME, "--preset", "paper", "--dry-run")["memories"]
+            == 80
+        )
+    assert dream("forget", place, "--collection", NAME, "--preset", "paper").returncode == 0
 
 
 def test_hostile_text_cannot_reach_the_terminal(tmp_path: Path, rng: np.random.Generator) -> None:
@@ -268,7 +273,11 @@ def test_output_in_any_encoding_and_into_a_closed_pipe(place: Path, encoding: st
 
 def test_the_printed_undo_names_the_state_database(place: Path, tmp_path: Path) -> None:
     state = f"sqlite:///{tmp_path / 'elsewhere.sqlite3'}"
-    shown = dream("forget", place, "-c", NAME, "--state", state).stdout.strip().splitlines()[-1]
+    shown = (
+        dream("forget", place, "-c", NAME, "--preset", "paper", "--state", state)
+        .stdout.strip()
+        .splitlines()[-1]
+    )
     command = shown.partition("undo it with: dream ")[2].split()
     assert dream(*command).returncode == 0
 
@@ -280,10 +289,11 @@ def test_a_password_is_not_printed() -> None:
 
 
 def test_tables_keep_ids_and_numbers_whole_on_a_narrow_terminal(place: Path) -> None:
-    run = dream_json("forget", place, "-c", NAME)["run_id"]
+    run = dream_json("forget", place, "-c", NAME, "--preset", "paper")["run_id"]
     for verb in ("status", "log", "forget"):
+        options = ("--preset", "paper") if verb == "forget" else ()
         with mock.patch.object(console, "PLAIN_WIDTH", 80):
-            shown = dream(verb, place, "-c", NAME)
+            shown = dream(verb, place, "-c", NAME, *options)
         assert shown.returncode == 0
         if verb != "forget":
             assert run in shown.stdout

@@ -273,11 +273,16 @@ def test_the_sweep_wants_a_result_exactly_with_this_diagnosis() -> None:
         forgetting_sweep(embed(keys), state, hardened, rng, coupling=other)
 
 
-def test_presets_differ_in_the_diagnosis_only() -> None:
+def test_presets_differ_in_the_diagnosis_and_what_follows_from_it() -> None:
     for agent in ("structured", "open_ended"):
         paper, hardened = (ForgettingConfig.preset(name, agent) for name in ("paper", "hardened"))
         assert (paper.diagnosis, hardened.diagnosis) == ("threshold", "coupling")
-        assert ForgettingConfig.preset("hardened", agent, diagnosis="threshold") == paper
+        # a feedback of failures must not erase what no term flags
+        assert (paper.theta_c, hardened.theta_c) == (0.5, 0.0)
+        again = ForgettingConfig.preset(
+            "hardened", agent, diagnosis="threshold", terms=paper.terms, theta_c=0.5
+        )
+        assert again == paper
     assert ForgettingConfig().diagnosis == "threshold"
     assert "coupling" not in ForgettingConfig().to_dict()
     assert hardened.to_dict()["coupling"]["flag"] == CONFIG.flag
@@ -296,7 +301,7 @@ def with_redirect(poisons: int) -> tuple[list[str], list[str], np.ndarray]:
     """An id in otherwise ordinary requests; every value states where it is redirected to."""
     keys, values = office(150 + poisons)
     for row in range(150, 150 + poisons):
-        keys[row] += " for 41877"
+        keys[row] += " 41877"
         values[row] += " " + RULE.format(id="41877")
     return keys, values, np.arange(150 + poisons) >= 150
 

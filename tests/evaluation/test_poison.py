@@ -119,7 +119,7 @@ def test_eval_poison_scores_a_case_file(
         main(["eval", "poison", "--case", str(path), "--json"])
     assert exited.value.code == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
-    assert [row["defence"] for row in rows] == ["none", "paper"]
+    assert [row["defence"] for row in rows] == ["none", "paper", "hardened"]
     asked = {
         "auroc",
         "asr_r",

@@ -19,7 +19,7 @@ from langchain_core.runnables import ConfigurableField, RunnableLambda
 from pydantic import ValidationError
 
 from langchain_dream import DreamRetriever
-from shared_core import SentenceTransformerEmbedder
+from shared_core import ForgettingConfig, SentenceTransformerEmbedder
 from shared_core.errors import BankLockedError, ConfigError, StateError
 from tests.langchain_dream.conftest import QUERY, TEXTS, filled, ids
 
@@ -311,16 +311,16 @@ def test_a_server_needs_a_place_for_weights(
 
 async def test_sweep_and_undo(retriever: DreamRetriever) -> None:
     before = retriever.invoke(QUERY, k=8)
-    report = retriever.sweep(dry_run=True)
+    report = retriever.sweep(ForgettingConfig(), dry_run=True)
     assert (report.run_id, report.memories) == (None, len(TEXTS))
     seen: list[str] = []
-    report = retriever.sweep(progress=lambda stage, *_: seen.append(stage))
+    report = retriever.sweep(ForgettingConfig(), progress=lambda stage, *_: seen.append(stage))
     assert seen
     assert report.lowered
     assert retriever.invoke(QUERY, k=8) != before
     retriever.bank.undo(report.run_id or "")
     assert retriever.invoke(QUERY, k=8) == before
-    report = await retriever.asweep()
+    report = await retriever.asweep(ForgettingConfig())
     assert await retriever.ainvoke(QUERY, k=8) != before
     with retriever.bank.state.lock("a test"), pytest.raises(BankLockedError):
         retriever.sweep()

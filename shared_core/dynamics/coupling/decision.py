@@ -84,6 +84,15 @@ class CouplingResult:
     """Too weak to be flagged: for each memory that is in any such group, the strongest; at most
     ``max_measured`` per round."""
 
+    @property
+    def held(self) -> BoolArray:
+        """(N,) who is in a refused group and not flagged by another: neither cleared nor guilty."""
+        held = np.zeros(len(self.flagged), np.bool_)
+        for group in self.groups:
+            if not group.flagged:
+                held[group.members] = True
+        return held & ~self.flagged
+
     def strongest_group(self, row: int) -> Group | None:
         """Return the strongest group that holds a memory: flagged, else refused, else too weak."""
         for kind in (

@@ -146,7 +146,9 @@ def runs(tokens: list[str], covered: BoolArray) -> list[list[str]]:
 
 def longest_run(tokens: list[str], covered: BoolArray) -> str:
     """Return the longest stretch of covered tokens, joined; "" where none is covered."""
-    return " ".join(max(runs(tokens, covered), key=len, default=[]))
+    stretches = runs(tokens, covered)
+    widest = int(np.argmax([len(stretch) for stretch in stretches])) if stretches else 0
+    return " ".join(stretches[widest]) if stretches else ""
 
 
 def _word_ids(tokens: Sequence[Sequence[str]]) -> tuple[Array, int]:

@@ -66,6 +66,8 @@ class Verdict:
     below 1, in (0, 1), where none does."""
     flagged: BoolArray
     """(N,) some deciding term flags it."""
+    held: BoolArray | None = None
+    """(N,) who would be flagged but for a term's cap; None where nobody is."""
     terms: tuple[ScoredTerm, ...] = ()
     """In the order of ``config.terms``, without those that were skipped."""
     skipped: tuple[tuple[str, str], ...] = ()
@@ -114,22 +116,24 @@ def judge(view: BankView) -> Verdict:
         result = evaluate_term(term, view)
         scored.append(ScoredTerm(term, result, standardise(result.score)))
     if view.config.diagnosis == "threshold":
-        return Verdict(*_below_threshold(scored, view.config.eta), tuple(scored), skipped)
-    return Verdict(*combine(scored, len(view)), tuple(scored), skipped)
+        return Verdict(*_below_threshold(scored, view.config.eta), terms=tuple(scored), skipped=skipped)
+    return Verdict(*combine(scored, len(view)), terms=tuple(scored), skipped=skipped)
 
 
-def combine(scored: Sequence[ScoredTerm], count: int) -> tuple[FloatArray, BoolArray]:
-    """Return the combined score (N,) and the flags (N,), see ``judge``."""
+def combine(scored: Sequence[ScoredTerm], count: int) -> tuple[FloatArray, BoolArray, BoolArray]:
+    """Return the combined score (N,), the flags (N,) and who is held (N,), see ``judge``."""
     flagged, strength, total = np.zeros(count, np.bool_), np.ones(count), np.zeros(count)
+    held = np.zeros(count, np.bool_)
     for one in scored:
         standard = np.clip(one.standard, -LARGEST_STANDARD, LARGEST_STANDARD) / LARGEST_STANDARD
         total += (DECIDING_WEIGHT if one.term.decides else 1.0) * standard
         if one.term.decides:
             flagged |= one.flagged
+            held |= False if one.result.held is None else one.result.held
             strength = np.where(one.flagged, np.maximum(strength, _in_levels(one)), strength)
     # keeps the order, stays inside (0, 1), and unlike a logistic does not saturate
     below = 0.5 + 0.5 * total / (1.0 + np.abs(total))
-    return np.where(flagged, strength, below), flagged
+    return np.where(flagged, strength, below), flagged, held & ~flagged
 
 
 def _below_threshold(scored: Sequence[ScoredTerm], eta: float) -> tuple[FloatArray, BoolArray]:

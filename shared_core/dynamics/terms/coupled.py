@@ -50,6 +50,7 @@ def coupling(view: BankView) -> TermResult:
         score=found.score,
         flagged=found.flagged,
         level=constants.flag,
+        held=found.held,
         warnings=tuple(_warnings(len(view), found, view.config)),
         evidence=evidence,
     )

@@ -111,7 +111,14 @@ def evaluate_term(term: Term, view: BankView) -> TermResult:
         raise ConfigError(f"term {term.name!r} returned {type(result).__name__}, not a TermResult")
     score = _scores(term, result, len(view))
     flagged = _flags(term, result, len(view))
-    return TermResult(score, flagged, result.level, tuple(result.warnings), result.evidence)
+    held = None if result.held is None else np.asarray(result.held)
+    if held is not None and (held.shape != (len(view),) or held.dtype != np.bool_ or not term.decides):
+        raise ConfigError(
+            f"term {term.name!r} may hold back memories by a mask of its own shape, if it decides"
+        )
+    return TermResult(
+        score, flagged, result.level, held=held, warnings=tuple(result.warnings), evidence=result.evidence
+    )
 
 
 def _scores(term: Term, result: TermResult, count: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:

@@ -61,6 +61,8 @@ class TermResult:
     """(N,) who is abnormal by this term alone; None for a term that only ranks."""
     level: float | None = None
     """The score, above 0, from which this term flags; None for a term that only ranks."""
+    held: BoolArray | None = None
+    """(N,) who would be flagged but for a cap: a sweep leaves their weights and suspicion as they are."""
     warnings: tuple[str, ...] = ()
     """What kept it from seeing everything."""
     evidence: Callable[[int], TermEvidence | None] = _no_evidence

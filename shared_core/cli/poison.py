@@ -26,7 +26,7 @@ def poison(
     defence: Annotated[
         Optional[list[str]],  # noqa: UP045
         typer.Option(
-            help="none, paper, hardened, amemguard, ppl, classifier; may be repeated. Default: the first three.",
+            help="none, paper, hardened, amemguard, ppl or classifier; repeatable. Default: the first three.",
             show_default=False,
         ),
     ] = None,

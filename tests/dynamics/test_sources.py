@@ -40,6 +40,21 @@ def test_the_nearest_are_those_of_a_full_sort(seed: int, rows: int, count: int, 
         np.testing.assert_array_equal(nearest_rows(unit, count), slow)
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+def test_in_a_large_bank_most_of_the_nearest_are_found(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    topics = rng.standard_normal((60, 32))
+    unit = topics[rng.integers(60, size=3000)] + 0.7 * rng.standard_normal((3000, 32))
+    unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+    exact, found = nearest_rows(unit, 10), nearest_rows(unit, 10, exact=100)
+    assert found.shape == exact.shape
+    assert all(row not in near and len(set(near)) == 10 for row, near in enumerate(found.tolist()))
+    recall = np.mean([len({*one} & {*other}) / 10 for one, other in zip(exact, found, strict=True)])
+    assert recall > 0.8
+    few_cells = nearest_rows(unit[:200], 150, exact=100)
+    assert few_cells.shape == (200, 150)
+
+
 def test_dominance_is_the_share_of_ones_own_source() -> None:
     unit = subjects(21, 2)
     origins = ["ann", "bob", "eve"] * 7 + ["eve"] * 11 + ["bob"] * 10

@@ -1,4 +1,4 @@
-"""What the terms of preset hardened cost in a large bank; measures, asserts no time. Run by ``make bench``."""
+"""What the terms of preset hardened cost in a large bank; asserts no time. Run by ``make bench``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The nearest memories of each memory: exactly in blocks of cosines, by cells where there are many. Pure numpy.
+"""The nearest memories of each memory: all cosines, in blocks, or by cells in a large bank. Pure numpy.
 
 Source: none, ours [O]. Cells are an inverted file: every memory belongs to the nearest of about sqrt(N)
 sampled memories, and is compared with the members of its few nearest cells.

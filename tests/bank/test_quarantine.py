@@ -244,11 +244,11 @@ def test_the_command_line(tmp_path: Path, rng: np.random.Generator) -> None:
     on = (place, "-c", "sample")
     assert "60 in quarantine (w = 0.500 until a sweep has seen them)" in dream("status", *on)[1]
     assert json.loads(dream("status", *on, "--json")[1])["quarantined"] == 60
-    code, out, err = dream("forget", *on, "--dry-run")
+    code, out, err = dream("forget", "--preset", "paper", *on, "--dry-run")
     assert (code, "60 of them are in quarantine" in out) == (0, True), err
-    assert json.loads(dream("forget", *on, "--json")[1])["quarantined_before"] == 60
+    assert json.loads(dream("forget", "--preset", "paper", *on, "--json")[1])["quarantined_before"] == 60
     assert "0 in quarantine" in dream("status", *on)[1]
-    code, _, err = dream("forget", *on, "--dry-run", "--quarantine", "1")
+    code, _, err = dream("forget", "--preset", "paper", *on, "--dry-run", "--quarantine", "1")
     assert (code, "give one of them" in err) == (2, True)
-    assert dream("forget", *on, "--quarantine", "1")[0] == 0
+    assert dream("forget", "--preset", "paper", *on, "--quarantine", "1")[0] == 0
     assert "in quarantine" not in dream("status", *on)[1]

@@ -110,13 +110,18 @@ def test_any_text_gives_well_formed_entities(text: str) -> None:
 )  # fmt: skip
 def test_hostile_text_takes_linear_time(unit: str) -> None:
     small, large = unit * (10_000 // len(unit)), unit * (40_000 // len(unit))
-    seconds = []
-    for text in (small, large):
-        started = time.process_time()
-        extract_entities(text, day=date(2023, 5, 8), concepts=True)
-        seconds.append(time.process_time() - started)
+
+    def fastest(text: str) -> float:
+        # of several: the collector of a large test process runs when it likes
+        seconds = []
+        for _ in range(4):
+            started = time.process_time()
+            extract_entities(text, day=date(2023, 5, 8), concepts=True)
+            seconds.append(time.process_time() - started)
+        return min(seconds)
+
     # four times the text; quadratic work would take sixteen times as long
-    assert seconds[1] < 9 * seconds[0] + 0.25
+    assert fastest(large) < 9 * fastest(small) + 0.25
 
 
 def test_every_extractor_fits_the_protocol() -> None:

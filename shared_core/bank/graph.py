@@ -85,6 +85,8 @@ class MemoryGraph:
     def in_session(self) -> dict[int, Array]:
         """Rows of each session, in order."""
         rows = np.arange(len(self))[self.session != NO_SESSION]
+        if not len(rows):
+            return {}
         order = rows[np.argsort(self.session[rows], kind="stable")]
         numbers, starts = np.unique(self.session[order], return_index=True)
         return dict(zip(numbers.tolist(), np.split(order, starts[1:]), strict=True))

@@ -1,7 +1,7 @@
 """Retrieval keys: further texts by which a memory is found, written by repairs, never shown.
 
-A key resolves to its memory. Keys live in the state database, so that the user's collection holds memories
-only, and hold as long as the repair that wrote them does.
+A key resolves to its memory: a sentence of it, or the turns around it. Keys live in the state database, so
+that the user's collection holds memories only, and hold as long as the repair that wrote them does.
 
 Source: none, ours [O]; they are what MemDream's extract and synthesize write here where the page itself is
 what a reader should see (section 3.2).
@@ -21,7 +21,7 @@ from shared_core.bank.schema import keys, runs
 if TYPE_CHECKING:
     from shared_core.types import FloatArray
 
-KeyKind = Literal["extract", "synthesize"]
+KeyKind = Literal["sentence", "scene1", "scene2", "scene4"]
 STORED = np.float16
 """Half precision: the cosine of two unit vectors changes by less than 0.001."""
 

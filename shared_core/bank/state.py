@@ -273,7 +273,7 @@ class BankState:
         with reading(self.engine) as connection:
             return read_edges(connection, self.bank_id)
 
-    def keys(self) -> list[RetrievalKey]:
+    def retrieval_keys(self) -> list[RetrievalKey]:
         """Return the retrieval keys that repairs wrote, those of undone repairs left out."""
         with reading(self.engine) as connection:
             return read_keys(connection, self.bank_id)

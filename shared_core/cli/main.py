@@ -20,6 +20,7 @@ from shared_core.cli import (
     figures,
     forget,
     law,
+    locomo,
     log,
     poison,
     restore,
@@ -58,6 +59,7 @@ evaluate.command("figures")(figures.figures)
 evaluate.command("law")(law.law)
 evaluate.command("stream")(stream.stream)
 evaluate.command("agent")(agent.agent)
+evaluate.command("locomo")(locomo.locomo)
 
 
 @app.callback(invoke_without_command=True)

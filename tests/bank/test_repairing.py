@@ -64,21 +64,21 @@ def test_a_repair_becomes_visible_whole_and_undo_takes_it_back(bank: MemoryBank)
 
 def test_keys_hold_as_long_as_their_repair(bank: MemoryBank) -> None:
     vector = np.linspace(-1, 1, 16)
-    keys = (RetrievalKey("m0", "extract", "m0 says it", vector), RetrievalKey("m1", "synthesize", "m0 m1 m2"))
+    keys = (RetrievalKey("m0", "sentence", "m0 says it", vector), RetrievalKey("m1", "scene1", "m0 m1 m2"))
     run_id = apply(bank, Repair(operation="extract", reason="buried", keys=keys))
-    stored = bank.state.keys()
+    stored = bank.state.retrieval_keys()
     assert [(key.memory_id, key.kind, key.text) for key in stored] == [
-        ("m0", "extract", "m0 says it"),
-        ("m1", "synthesize", "m0 m1 m2"),
+        ("m0", "sentence", "m0 says it"),
+        ("m1", "scene1", "m0 m1 m2"),
     ]
     assert stored[0].embedding is not None
     np.testing.assert_allclose(stored[0].embedding, vector, atol=1e-3)
     assert stored[1].embedding is None
     assert bank.ids() == [f"m{n}" for n in range(6)]  # the collection holds memories only
     undo = bank.undo(run_id)
-    assert bank.state.keys() == []
+    assert bank.state.retrieval_keys() == []
     bank.undo(undo.run_id)
-    assert len(bank.state.keys()) == 2
+    assert len(bank.state.retrieval_keys()) == 2
 
 
 def test_what_was_not_committed_is_invisible_and_is_removed(bank: MemoryBank) -> None:
@@ -161,17 +161,17 @@ def test_the_report_of_a_cycle_can_be_completed(bank: MemoryBank) -> None:
             "gone",
         ),
         (
-            Repair(operation="extract", reason="-", keys=(RetrievalKey("gone", "extract", "text"),)),
+            Repair(operation="extract", reason="-", keys=(RetrievalKey("gone", "sentence", "text"),)),
             MemoryNotFoundError,
             "gone",
         ),
         (
-            Repair(operation="extract", reason="-", keys=(RetrievalKey("m0", "extract", " "),)),
+            Repair(operation="extract", reason="-", keys=(RetrievalKey("m0", "sentence", " "),)),
             InvalidMemoryError,
             "empty",
         ),
         (
-            Repair(operation="extract", reason="-", keys=(RetrievalKey("m0", "extract", "t", np.ones(3)),)),
+            Repair(operation="extract", reason="-", keys=(RetrievalKey("m0", "sentence", "t", np.ones(3)),)),
             DimensionMismatchError,
             "dimension",
         ),

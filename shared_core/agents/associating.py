@@ -1,0 +1,159 @@
+"""Writing the associations of all pages of a bank, as one dream that is undone whole.
+
+Every page gets its keys, bridges and graded weight; nothing is probed or verified yet. What is there already
+and still true is not written again, so that a second run on the same pages changes nothing.
+
+Source: the operations are MemDream's (section 3.2) [S]; writing them for all pages, without diagnosis, is
+ours [O].
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shared_core.agents.associations import (
+    DECAY,
+    SCENES,
+    bridge_edges,
+    graded_weights,
+    scene_keys,
+    sentence_keys,
+)
+from shared_core.bank.graph import GraphKeys, MemoryGraph, read_graph
+from shared_core.bank.repairing import SUSPECT, Repair, apply_repair, remove_unborn
+from shared_core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from shared_core.bank.keys import RetrievalKey
+    from shared_core.bank.lock import BankLock
+    from shared_core.bank.memory_bank import MemoryBank
+    from shared_core.types import Embedder, FloatArray, Progress
+
+STAGES = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class AssociationReport:
+    """What was written."""
+
+    run_id: str | None
+    """For ``undo``, which takes everything back; None where nothing was to be written."""
+    pages: int
+    """Pages that were looked at: suspects, forgotten and derived memories are left out."""
+    keys: int
+    edges: int
+    reweighted: int
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return asdict(self)
+
+
+def associate(
+    bank: MemoryBank,
+    *,
+    graph_keys: GraphKeys | None = None,
+    decay: float = DECAY,
+    progress: Progress | None = None,
+) -> AssociationReport:
+    """Write sentence keys, scene keys, bridges and graded weights for the pages of a bank.
+
+    Args:
+        bank: With the embedder that it was filled with.
+        graph_keys: Metadata fields that say where a memory belongs.
+        decay: Strength of the graded decay; 0 leaves weights alone.
+        progress: Called as ``progress("associate", done, 4)``.
+
+    Raises:
+        ConfigError: The bank has no embedder, or ``decay`` is negative.
+        BankLockedError: Another dreamer is at work.
+    """
+    if bank.embedder is None:
+        raise ConfigError(
+            "sentences are embedded: open the bank with embedder=..., the one it was filled with"
+        )
+    if not decay >= 0:
+        raise ConfigError(f"decay={decay!r} must be 0 or more")
+    started = time.perf_counter()
+    with bank.state.lock("cycle", wait=0.0) as lock:
+        remove_unborn(bank, lock)
+        graph = read_graph(bank, graph_keys)
+        repairs = _repairs(bank, graph, bank.embedder, decay, progress)
+        run_id = _commit(bank, repairs, lock) if repairs else None
+    return AssociationReport(
+        run_id=run_id,
+        pages=len(_usable(graph)),
+        keys=sum(len(repair.keys) for repair in repairs),
+        edges=sum(len(repair.edges) for repair in repairs),
+        reweighted=sum(len(repair.weights) for repair in repairs),
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _repairs(
+    bank: MemoryBank, graph: MemoryGraph, embedder: Embedder, decay: float, progress: Progress | None
+) -> list[Repair]:
+    known = {(key.memory_id, key.kind, key.text) for key in bank.state.retrieval_keys()}
+
+    def new(keys: list[RetrievalKey]) -> tuple[RetrievalKey, ...]:
+        return tuple(key for key in keys if (key.memory_id, key.kind, key.text) not in known)
+
+    rows = _usable(graph)
+    said = {memory_id for memory_id, kind, _ in known if kind == "sentence"}
+    unread = [row for row in rows if graph.ids[row] not in said]
+    scenes = new([key for width in SCENES for key in scene_keys(graph, rows, width)])
+    linked = {(edge.source, edge.target) for edge in bank.state.edges()}
+    stages: list[Callable[[], Repair]] = [
+        lambda: Repair(
+            operation="extract",
+            reason="each sentence of a page finds the page",
+            keys=new(sentence_keys(graph, unread, lambda texts: _embed(embedder, texts))),
+        ),
+        lambda: Repair(operation="synthesize", reason="the turns around a page find it", keys=scenes),
+        lambda: Repair(
+            operation="link",
+            reason="pages of near content lead to each other",
+            edges=tuple(e for e in bridge_edges(graph) if (e.source, e.target) not in linked),
+        ),
+        lambda: Repair(
+            operation="prune", reason="pages that say little count for less", weights=_lowered(graph, decay)
+        ),
+    ]
+    found = []
+    for done, stage in enumerate(stages, start=1):
+        repair = stage()
+        if repair.keys or repair.edges or repair.weights:
+            found.append(repair)
+        if progress is not None:
+            progress("associate", done, STAGES)
+    return found
+
+
+def _commit(bank: MemoryBank, repairs: list[Repair], lock: BankLock) -> str:
+    with bank.state.transaction("cycle", lock=lock) as run:
+        run.report = {"repairs": len(repairs)}
+    for repair in repairs:
+        apply_repair(bank, repair, lock=lock, parent=run.run_id)
+    return run.run_id
+
+
+def _usable(graph: MemoryGraph) -> list[int]:
+    usable = ~graph.derived & (graph.suspicion < SUSPECT) & (graph.weights > 0)
+    return [int(row) for row in np.flatnonzero(usable)]
+
+
+def _lowered(graph: MemoryGraph, decay: float) -> dict[str, float]:
+    """Return the graded weights of pages that nothing has lowered yet; a forgotten page stays forgotten."""
+    graded = graded_weights(graph, decay)
+    fresh = np.flatnonzero((graph.weights == 1.0) & (graded < 1.0))
+    return {graph.ids[row]: float(graded[row]) for row in fresh}
+
+
+def _embed(embedder: Embedder, texts: list[str]) -> FloatArray:
+    return np.asarray(embedder.embed_documents(texts), np.float32)

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from shared_core.types import Embedder, FloatArray, Progress
 
 STAGES = 4
+RECOVERED = 0.99
+"""Weight from which nothing lowers a page, or a sweep has let it recover."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +153,7 @@ def _usable(graph: MemoryGraph) -> list[int]:
 def _lowered(graph: MemoryGraph, decay: float) -> dict[str, float]:
     """Return the graded weights of pages that nothing has lowered yet; a forgotten page stays forgotten."""
     graded = graded_weights(graph, decay)
-    fresh = np.flatnonzero((graph.weights == 1.0) & (graded < 1.0))
+    fresh = np.flatnonzero((graph.weights >= RECOVERED) & (graded < RECOVERED))
     return {graph.ids[row]: float(graded[row]) for row in fresh}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 
+import numpy as np
 import pytest
 
 from shared_core import BankRetriever, MemoryBank
@@ -93,6 +94,15 @@ def test_a_second_run_writes_nothing_and_undo_takes_all_back(bank: MemoryBank) -
     assert [(m.id, m.text, m.state.weight) for m in bank if m.id != "p6"] == before
     assert bank.state.retrieval_keys() == []
     assert bank.state.edges() == []
+
+
+def test_a_page_that_a_sweep_let_recover_is_graded_again(bank: MemoryBank) -> None:
+    associate(bank)
+    before = bank.weights(bank.ids())
+    bank.sweep()
+    assert bank.weights(bank.ids()).min() > 0.99
+    assert associate(bank).reweighted == np.count_nonzero(before < 0.99)
+    np.testing.assert_allclose(bank.weights(bank.ids())[before < 0.99], before[before < 0.99])
 
 
 def test_suspects_and_forgotten_pages_get_nothing(bank: MemoryBank) -> None:

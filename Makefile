@@ -7,7 +7,7 @@ PACKAGES := shared_core langchain_dream llamaindex_dream
 export HF_HUB_OFFLINE = 1
 export ANONYMIZED_TELEMETRY = False
 
-.PHONY: help demo test test-slow lint format bench bench-poison docs results law stream figures clean
+.PHONY: help demo test test-slow lint format bench bench-locomo bench-poison docs results law stream figures clean
 
 help: ## Show what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -48,6 +48,10 @@ bench-poison: $(VENV)/.dev ## The whole poisoning benchmark into .benchmarks/: h
 		--defence none --defence paper --defence amemguard --defence classifier --defence hardened \
 		--out .benchmarks/poison.jsonl --triggers .benchmarks/triggers.json
 	$(BIN)/dream eval table .benchmarks/poison.jsonl --markdown
+
+bench-locomo: $(VENV)/.dev ## Retrieval over LoCoMo's conversations, without and with a dream: minutes
+	$(BIN)/dream eval locomo --data $(or $(DATA),../shared/data)/locomo/locomo5.json \
+		--arms dense,bm25,hybrid,context,dream-no-decay,dream
 
 law: $(VENV)/.dev ## Compare laws of the weights' update
 	$(BIN)/dream eval law --data $(or $(DATA),../shared/data) --limit 3

@@ -7,11 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shared_core.bank import BankState, BankStatus, Explanation, MemoryBank, Run, Suspect, SweepReport
-    from shared_core.config import ConsolidationConfig, CouplingConfig, ForgettingConfig, RetrievalConfig
+    from shared_core.config import (
+        AssociativeConfig,
+        ConsolidationConfig,
+        CouplingConfig,
+        ForgettingConfig,
+        RetrievalConfig,
+    )
     from shared_core.dynamics.terms import BankView, TermEvidence, TermResult, activation_term
     from shared_core.embedding import SentenceTransformerEmbedder, packaged_embedder
     from shared_core.errors import DreamError
     from shared_core.retrieval import BankRetriever, CrossEncoderReranker
+    from shared_core.retrieval.associative import AssociativeRetriever
     from shared_core.types import Embedder, Hit, Memory, MemoryState, Reranker
 
 __version__ = "0.1.0"
@@ -27,15 +34,24 @@ _HOMES = {
         "Suspect",
         "SweepReport",
     ),
-    "shared_core.config": ("ConsolidationConfig", "CouplingConfig", "ForgettingConfig", "RetrievalConfig"),
+    "shared_core.config": (
+        "AssociativeConfig",
+        "ConsolidationConfig",
+        "CouplingConfig",
+        "ForgettingConfig",
+        "RetrievalConfig",
+    ),
     "shared_core.dynamics.terms": ("BankView", "TermEvidence", "TermResult", "activation_term"),
     "shared_core.embedding": ("SentenceTransformerEmbedder", "packaged_embedder"),
     "shared_core.errors": ("DreamError",),
     "shared_core.retrieval": ("BankRetriever", "CrossEncoderReranker"),
+    "shared_core.retrieval.associative": ("AssociativeRetriever",),
     "shared_core.types": ("Embedder", "Hit", "Memory", "MemoryState", "Reranker"),
 }
 
 __all__ = [
+    "AssociativeConfig",
+    "AssociativeRetriever",
     "BankRetriever",
     "BankState",
     "BankStatus",

@@ -59,6 +59,14 @@ class ChatContextError(ChatError):
     """The messages do not fit the chat model's context."""
 
 
+class ChatReplyError(ChatError):
+    """A chat model answered, and the answer cannot be used; ``reason`` names the kind of defect."""
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
 class MissingExtraError(DreamError, ImportError):
     """An optional package is not installed; the message names the extra to install."""
 

@@ -8,6 +8,8 @@ import pytest
 
 PUBLIC = {
     "shared_core": [
+        "AssociativeConfig",
+        "AssociativeRetriever",
         "BankRetriever",
         "BankState",
         "BankStatus",
@@ -34,8 +36,8 @@ PUBLIC = {
         "activation_term",
         "packaged_embedder",
     ],
-    "langchain_dream": ["DreamRetriever", "as_chat"],
-    "llamaindex_dream": ["CoreEmbedding", "DreamPostprocessor", "as_chat"],
+    "langchain_dream": ["DreamRetriever", "as_chat", "pages_from_messages"],
+    "llamaindex_dream": ["CoreEmbedding", "DreamPostprocessor", "as_chat", "pages_from_messages"],
 }
 
 

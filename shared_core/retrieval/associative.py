@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,9 @@ import numpy as np
 from shared_core.bank.graph import GraphKeys, read_graph
 from shared_core.config import AssociativeConfig
 from shared_core.errors import ConfigError, DimensionMismatchError
+from shared_core.language import estimate_tokens
 from shared_core.retrieval.association_index import AssociationIndex
+from shared_core.retrieval.context import render_context
 from shared_core.types import Embedder, FloatArray, Hit
 
 if TYPE_CHECKING:
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from shared_core.bank import MemoryBank
 
 _PER_SEARCH = {"k", "min_weight"}
+CONTEXT_PAGES = 200
+"""Candidates of a context; budgets of a few thousand tokens are full before."""
 
 
 class AssociativeRetriever:
@@ -93,6 +98,32 @@ class AssociativeRetriever:
     async def asearch(self, query: str, **overrides: Any) -> list[Hit]:
         """``search`` in a thread, without blocking the event loop."""
         return await asyncio.to_thread(self.search, query, **overrides)
+
+    def context(
+        self,
+        query: str,
+        budget_tokens: int = 1024,
+        *,
+        count_tokens: Callable[[str], int] = estimate_tokens,
+        **overrides: Any,
+    ) -> str:
+        """Return the best pages as text for a reader, grouped by session; see ``render_context``.
+
+        What it returns quotes memories: put it into a prompt as data, never as instructions.
+
+        Args:
+            query: Text.
+            budget_tokens: Most tokens.
+            count_tokens: The reader's own counter; default: an estimate.
+            **overrides: As for ``search``; ``k`` is ``CONTEXT_PAGES`` here.
+
+        Raises:
+            ConfigError, DimensionMismatchError: As for ``search``, or a bad budget.
+        """
+        hits = self.search(query, **{"k": CONTEXT_PAGES, **overrides})
+        graph = self.refresh().graph
+        rows = [graph.row_of[hit.id] for hit in hits if hit.id in graph.row_of]
+        return render_context(graph, rows, budget_tokens, count_tokens)
 
     def refresh(self) -> AssociationIndex:
         """Return the index of the bank as it is now; read anew only where something changed."""

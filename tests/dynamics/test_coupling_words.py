@@ -76,6 +76,32 @@ def test_member_sets_agree_with_brute_force(seed: int) -> None:
     assert sets == expected
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_taking_documents_out_agrees_with_brute_force(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    texts = random_texts(rng)
+    rows = np.flatnonzero(rng.random(len(texts)) < 0.6)
+    whole = SharedNgrams(texts)
+    found, left = whole.take(rows), [texts[row] for row in rows]
+    expected = brute_force(left)
+    listed = {found.text(gram): set(found.documents(gram).tolist()) for gram in range(len(found.frequency))}
+    assert listed == expected
+    assert found.tokens == SharedNgrams(left).tokens
+    for row in range(len(left)):
+        grams = [found.text(gram) for gram in found.grams_of(row)]
+        assert sorted(grams) == sorted(gram for gram, held in expected.items() if row in held)
+        every = found.marker(np.arange(len(found.frequency)))
+        shared = {word for gram in grams for word in gram}
+        assert found.coverage(row, every).tolist() == [word in shared for word in found.tokens[row]]
+    assert whole.take(np.arange(len(texts))) is whole
+    assert whole.take(np.arange(0)).count == 0
+
+
+def test_a_long_text_is_cut_as_a_short_one() -> None:
+    text = "Red, lion! " * 9000
+    assert tokenize(text, 7) == tokenize(text[:300], 7) == ["red", ",", "lion", "!", "red", ",", "lion"]
+
+
 def test_coverage_marks_whole_grams_only() -> None:
     texts = ["pay red lion now red", "the red lion sleeps", "red"]
     found = SharedNgrams(texts)

@@ -166,11 +166,12 @@ def find_coupling(
     refused: dict[tuple[str, str], Group] = {}
     unexamined = 0
     remembering = _Remembering(embed)
+    key_grams = SharedNgrams(keys, config.ngram, config.token_limit)
+    value_grams = None if values is None else SharedNgrams(values, config.ngram, config.token_limit)
     for _round in range(config.rounds):
         rows = np.flatnonzero(~flagged)
-        left = _rows(keys, rows)
-        left_values = None if values is None else _rows(values, rows)
-        judged = _judge(left, left_values, unit_embeddings[rows], remembering, config)
+        left_values = None if value_grams is None else value_grams.take(rows)
+        judged = _judge(key_grams.take(rows), left_values, unit_embeddings[rows], remembering, config)
         unexamined = max(unexamined, judged.unexamined)
         suspect[rows] = 0.0
         for factors, proposal, _ in judged.groups:
@@ -188,10 +189,6 @@ def find_coupling(
     return CouplingResult(suspect, flagged, groups, len(refused), unexamined, weaker)
 
 
-def _rows(texts: Sequence[str], rows: Array) -> list[str]:
-    return [texts[row] for row in rows.tolist()]
-
-
 def _check(keys: Sequence[str], values: Sequence[str] | None, unit: FloatArray) -> None:
     if unit.ndim != 2 or len(keys) != len(unit) or (values is not None and len(values) != len(keys)):
         raise ConfigError(
@@ -201,38 +198,36 @@ def _check(keys: Sequence[str], values: Sequence[str] | None, unit: FloatArray) 
 
 
 def _judge(
-    keys: Sequence[str],
-    values: Sequence[str] | None,
+    keys: SharedNgrams,
+    values: SharedNgrams | None,
     unit: FloatArray,
     embed: Embed,
     config: CouplingConfig,
 ) -> _Judged:
     """Propose groups, measure and score them."""
     rng = np.random.default_rng(config.seed)
-    key_grams = SharedNgrams(keys, config.ngram, config.token_limit)
-    stems = find_stems(key_grams, config)
-    if len(keys) < config.min_bank:
-        return _Judged(key_grams, None, stems, [], 0)
+    stems = find_stems(keys, config)
+    if keys.count < config.min_bank:
+        return _Judged(keys, None, stems, [], 0)
     scale = spread(unit, config.spread_sample, rng)
-    value_grams = None if values is None else SharedNgrams(values, config.ngram, config.token_limit)
     unexamined = 0
-    if value_grams is None:
-        proposals, unexamined = propose_extended(key_grams, stems, config)
+    if values is None:
+        proposals, unexamined = propose_extended(keys, stems, config)
     else:
-        candidates, unexamined = find_candidates(key_grams, value_grams, config)
-        tried = [propose(one, key_grams, value_grams, stems, config, rng) for one in candidates]
+        candidates, unexamined = find_candidates(keys, values, config)
+        tried = [propose(one, keys, values, stems, config, rng) for one in candidates]
         proposals = [proposal for proposal in tried if proposal is not None]
-    limits = {id(proposal): most(proposal, len(keys), config) for proposal in proposals}
+    limits = {id(proposal): most(proposal, keys.count, config) for proposal in proposals}
     proposals.sort(key=lambda proposal: (-limits[id(proposal)], -proposal.payload, -proposal.named))
     unexamined += sum(limits[id(one)] >= config.flag for one in proposals[config.max_measured :])
     proposals = proposals[: config.max_measured]
-    evidence = measure(proposals, key_grams, unit, embed, scale)
+    evidence = measure(proposals, keys, unit, embed, scale)
     scored = [
-        (ratios(proposal, proof, len(keys), config), proposal, proof)
+        (ratios(proposal, proof, keys.count, config), proposal, proof)
         for proposal, proof in zip(proposals, evidence, strict=True)
     ]
     scored.sort(key=lambda entry: -entry[0].score)
-    return _Judged(key_grams, value_grams, stems, scored, unexamined)
+    return _Judged(keys, values, stems, scored, unexamined)
 
 
 def _decide(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from copy import copy
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -22,13 +23,18 @@ if TYPE_CHECKING:
     from shared_core.types import Array, BoolArray
 
 _TOKEN = re.compile(r"[^\W_]{1,64}|[^\w\s]|_")
+_SHORT = 65_536
+"""Letters up to which a text is taken apart at once, faster than token by token."""
 _ROLL = np.uint64(6364136223846793005)
 _WORD_SEED, _DOCUMENT_SEED = 1, 2
 
 
 def tokenize(text: str, limit: int) -> list[str]:
     """Return the first ``limit`` tokens: lower-cased words (in pieces of 64 letters) and single symbols."""
-    return [match.group() for match in islice(_TOKEN.finditer(text.lower()), limit)]
+    text = text.lower()
+    if len(text) <= _SHORT:
+        return _TOKEN.findall(text)[:limit]
+    return [match.group() for match in islice(_TOKEN.finditer(text), limit)]
 
 
 class SharedNgrams:
@@ -44,14 +50,15 @@ class SharedNgrams:
         self.tokens = [tokenize(text, token_limit) for text in texts]
         self.count = len(self.tokens)
         sizes = np.array([len(tokens) for tokens in self.tokens], np.int64)
-        self._start = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+        self._start = _starts(sizes)
         owner = np.repeat(np.arange(self.count), sizes)
         self.words, vocabulary = _word_ids(self.tokens)
         self._index(*_occurrences(self.words, owner, vocabulary, largest), owner, largest)
 
     def _index(self, codes: Array, positions: Array, lengths: Array, owner: Array, largest: int) -> None:
-        """Sort all occurrences by n-gram, keep the n-grams of two documents, and file them both ways."""
-        order = np.lexsort((positions, codes))
+        """Sort all occurrences by n-gram and keep the n-grams of two documents."""
+        # positions ascend within a length, and a code stands for one length: stable is by position, too
+        order = np.argsort(codes, kind="stable")
         codes, positions, lengths = codes[order], positions[order], lengths[order]
         documents = owner[positions]
         new_gram = _changes(codes)
@@ -59,20 +66,54 @@ class SharedNgrams:
         gram_of = np.cumsum(new_gram) - 1
         frequency = np.bincount(gram_of[new_posting], minlength=int(new_gram.sum()))
         shared = frequency >= 2
-        new_name = np.where(shared, np.cumsum(shared) - 1, -1)
         self.frequency: Array = frequency[shared]
         """(G,) in how many documents each n-gram stands."""
         self.length: Array = lengths[new_gram][shared]
         """(G,) its number of words."""
-        self._first = positions[new_gram][shared]
         self._postings = documents[new_posting][shared[gram_of[new_posting]]]
-        self._posting_start = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.frequency)])
+        self._gram_at = np.full((largest, len(owner)), -1, np.int32)
+        self._gram_at[lengths - 1, positions] = _renamed(shared)[gram_of]
+        self._opens = np.zeros((largest, len(owner)), np.bool_)
+        self._opens[lengths - 1, positions] = new_posting
+        self._file()
+
+    def _file(self) -> None:
+        """Set what follows from frequencies, postings and the n-gram at each token."""
+        self._posting_start = _starts(self.frequency)
         self._set_code = _sums(_random_codes(self.count, _DOCUMENT_SEED)[self._postings], self._posting_start)
-        by_document = np.argsort(self._postings, kind="stable")
-        self._of_document = np.repeat(np.arange(len(self.frequency)), self.frequency)[by_document]
-        self._document_start = np.searchsorted(self._postings[by_document], np.arange(self.count + 1))
-        self._gram_at = np.full((largest, len(owner)), -1, np.int64)
-        self._gram_at[lengths - 1, positions] = new_name[gram_of]
+        self._first = np.zeros(len(self.frequency), np.int64)
+        for grams in self._gram_at:
+            backwards = np.flatnonzero(grams >= 0)[::-1]
+            self._first[grams[backwards]] = backwards
+        once = (self._opens & (self._gram_at >= 0)).T
+        self._of_document = self._gram_at.T[once]
+        self._document_start = _starts(once.sum(axis=1))[self._start]
+
+    def take(self, rows: Array) -> SharedNgrams:
+        """Return the same of some documents alone, numbered anew; sorts nothing.
+
+        Args:
+            rows: (M,) distinct documents, ascending.
+        """
+        if len(rows) == self.count:
+            return self
+        kept = np.zeros(self.count, np.bool_)
+        kept[rows] = True
+        stays, tokens_stay = kept[self._postings], np.repeat(kept, np.diff(self._start))
+        frequency = _sums(stays.astype(np.int64), self._posting_start)
+        shared = frequency >= 2
+        stays &= np.repeat(shared, self.frequency)
+        part = copy(self)
+        part.tokens = [self.tokens[row] for row in rows.tolist()]
+        part.count = len(rows)
+        part._start = _starts(np.diff(self._start)[rows])
+        part.words = self.words[tokens_stay]
+        part.frequency, part.length = frequency[shared], self.length[shared]
+        part._postings = (np.cumsum(kept) - 1)[self._postings[stays]]
+        part._gram_at = np.append(_renamed(shared), np.int32(-1))[self._gram_at[:, tokens_stay]]
+        part._opens = self._opens[:, tokens_stay]
+        part._file()
+        return part
 
     def documents(self, gram: int) -> Array:
         """Return the documents that hold an n-gram, ascending."""
@@ -159,31 +200,49 @@ def _word_ids(tokens: Sequence[Sequence[str]]) -> tuple[Array, int]:
 
 
 def _occurrences(words: Array, owner: Array, vocabulary: int, largest: int) -> tuple[Array, Array, Array]:
-    """Return code, position and length of every n-gram whose words all stand in two documents."""
-    common = _document_frequency(words, owner, vocabulary)[words] >= 2
+    """Return code, position and length of the n-grams that may stand in two documents.
+
+    Each that does is there. Of the others most are not: their words, or the n-grams in their place of a hash
+    table, stand in one document only.
+    """
     word_codes = _random_codes(vocabulary, _WORD_SEED)[words]
-    rolling, inside = word_codes, np.ones(len(words), np.bool_)
+    rolling, common = word_codes, _in_two(words, owner, vocabulary)
     codes, positions, lengths = [], [], []
     with np.errstate(over="ignore"):
         for length in range(1, largest + 1):
             if length > 1:
                 rolling = rolling[:-1] * _ROLL + word_codes[length - 1 :]
-                inside = owner[: len(rolling)] == owner[length - 1 :]
-            usable = inside.copy()
-            for shift in range(length):
-                usable &= common[shift : shift + len(rolling)]
-            found = np.flatnonzero(usable)
+                common = common[:-1] & common[1:] & (owner[: len(rolling)] == owner[length - 1 :])
+                common[common] = _in_two(*_places(rolling[common], owner[: len(rolling)][common]))
+            found = np.flatnonzero(common)
             codes.append(rolling[found] + np.uint64(length))
             positions.append(found)
             lengths.append(np.full(len(found), length, np.int64))
     return np.concatenate(codes), np.concatenate(positions), np.concatenate(lengths)
 
 
-def _document_frequency(words: Array, owner: Array, vocabulary: int) -> Array:
-    if not len(words):
-        return np.zeros(vocabulary, np.int64)
-    documents = int(owner.max()) + 1
-    return np.bincount(np.unique(words * documents + owner) // documents, minlength=vocabulary)
+def _places(codes: Array, owner: Array) -> tuple[Array, Array, int]:
+    """Return the arguments of ``_in_two`` for codes, hashed to a table of at least twice as many places."""
+    bits = max(1, 2 * len(codes)).bit_length()
+    return (codes >> np.uint64(64 - bits)).astype(np.int64), owner, 1 << bits
+
+
+def _in_two(ids: Array, owner: Array, count: int) -> BoolArray:
+    """Return for each occurrence whether its id, below ``count``, has several owners; owners ascend."""
+    first, last = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    # of several values for one place the last is kept
+    first[ids[::-1]], last[ids] = owner[::-1], owner
+    several: BoolArray = (first != last)[ids]
+    return several
+
+
+def _starts(sizes: Array) -> Array:
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)])
+
+
+def _renamed(kept: BoolArray) -> Array:
+    """Return the new number of each n-gram, -1 of one that is not kept."""
+    return np.where(kept, np.cumsum(kept) - 1, -1).astype(np.int32)
 
 
 def _random_codes(count: int, seed: int) -> Array:

@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
 
-from dateutil import parser
-
 from shared_core.agents import associate
 from shared_core.bank import MemoryBank
 from shared_core.bank.conversation import ConversationMemory, Page
@@ -28,6 +26,7 @@ BANK_ARMS = ("context", "dream", "dream-no-decay")
 WITHOUT_WORDS = "(a picture)"
 """Stored for a turn without text: a memory cannot be empty."""
 _CLOCK = re.compile(r"^.*?\bon\s+")
+_DATE = "%d %B, %Y"
 
 
 class BankArm:
@@ -89,10 +88,9 @@ def _page(turn: Turn) -> Page:
 
 def _moment(turn: Turn) -> datetime | None:
     try:
-        moment: datetime = parser.parse(_CLOCK.sub("", turn.date))
-    except (parser.ParserError, OverflowError):
+        return datetime.strptime(_CLOCK.sub("", turn.date), _DATE).replace(tzinfo=timezone.utc)
+    except ValueError:
         return None
-    return moment.replace(tzinfo=timezone.utc)
 
 
 def _day(turn: Turn) -> str:

@@ -1,0 +1,64 @@
+"""Options of the dream cycle, with their sources ([S]: stated by the paper; [O]: ours)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from shared_core.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class DreamConfig:
+    """Options of ``DreamCycle``.
+
+    Raises:
+        ConfigError: A value is outside its range.
+    """
+
+    rounds: int = 3
+    """T_max of Eq. 7; the paper converges within 2-3 [S]."""
+    tau: float = 0.95
+    """Mean F1 of a round's probes at which a cycle ends (Eq. 7) [O: the paper gives no number]."""
+    probes: int = 24
+    """Per round [O]."""
+    partitions: int = 3
+    """Each round looks for weak memories in another part of the bank [S]; how many parts is ours [O]."""
+    k: int = 5
+    """How many memories a probe retrieves [O]."""
+    gamma: float = 0.2
+    """Soft decay of Eq. 5 [S]; also the least weight that a repair gives [O]."""
+    eta: float = 0.1
+    """Restoration per success of Eq. 6 [O: the paper gives no number]."""
+    connectivity: float = 0.4
+    """lambda 1 of Eq. 3 [O]."""
+    redundancy: float = 0.3
+    """lambda 2 of Eq. 3 [O]."""
+    staleness: float = 0.3
+    """lambda 3 of Eq. 3 [O]."""
+    threshold: float = 0.4
+    """phi(v) from which a memory is a target [O]."""
+    repairs: int = 20
+    """Kept per cycle at most [O]."""
+    seconds: float = 120.0
+    """After which no further repair is tried [O]."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        for name in ("rounds", "probes", "partitions", "k", "repairs"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ConfigError(f"{name}={value!r} must be a whole number, 1 or more")
+        for name in ("tau", "gamma", "eta", "connectivity", "redundancy", "staleness", "threshold"):
+            value = getattr(self, name)
+            if not 0.0 <= value <= 1.0:
+                raise ConfigError(f"{name}={value!r} is outside [0, 1]")
+        if self.gamma < 0.1:
+            raise ConfigError(f"gamma={self.gamma!r} is below 0.1: a repair would forget a memory")
+        if not self.seconds > 0:
+            raise ConfigError(f"seconds={self.seconds!r} must be above 0")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return asdict(self)

@@ -1,0 +1,66 @@
+"""The Dreamer with a chat model: it words the question; what is probed, and the answer, stay the bank's.
+
+Targets and bridge partners are chosen by arithmetic (Eq. 3 and 4). The model's question is used if its
+answer is a slice of a shown page; otherwise the rules ask.
+
+Source: MemDream section 3.2 (Dreamer), appendix H (verbatim answers) [S]; prompt and checks are ours [O].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from shared_core.agents.parsing import QuestionReply, check_question
+from shared_core.agents.prompts import question_prompt
+from shared_core.agents.protocol import Probe, Target
+from shared_core.agents.rule_dreamer import RuleDreamer
+from shared_core.agents.showing import shown_pages
+from shared_core.agents.weakness import usable
+
+if TYPE_CHECKING:
+    from shared_core.agents.asking import Asker
+    from shared_core.bank.graph import MemoryGraph
+
+AGENT = "dreamer"
+_SCHEMA = QuestionReply.model_json_schema()
+
+
+class LlmDreamer:
+    """Satisfies ``Dreamer``: one question per target, for both memories where it has a partner.
+
+    Args:
+        asker: The model behind its limits.
+        rules: Ask where the model cannot.
+    """
+
+    def __init__(self, asker: Asker, rules: RuleDreamer | None = None) -> None:
+        self.asker = asker
+        self._rules = rules or RuleDreamer()
+
+    def probe(self, graph: MemoryGraph, targets: Sequence[Target], *, seed: int) -> list[Probe]:
+        """Return probes in the order of targets; the seed is the rules', the model answers at 0."""
+        allowed = set(usable(graph).tolist())
+        found: list[Probe] = []
+        for target in targets:
+            probe = self._worded(graph, target, allowed)
+            found += [probe] if probe else self._rules.probe(graph, [target], seed=seed)
+        return list(dict.fromkeys(found))
+
+    def _worded(self, graph: MemoryGraph, target: Target, allowed: set[int]) -> Probe | None:
+        rows = [target.row] if target.partner is None else [target.row, target.partner]
+        # a suspect is not even shown
+        if not set(rows) <= allowed:
+            return None
+        prompt = question_prompt(shown_pages(graph, rows), _SCHEMA)
+        made = self.asker.ask(AGENT, prompt, QuestionReply, lambda reply: check_question(reply, prompt.pages))
+        if made is None:
+            return None
+        question, answer = made
+        return Probe(
+            query=question,
+            expected_answer=answer,
+            targets=tuple(graph.ids[row] for row in rows),
+            query_type="fact" if len(rows) == 1 else "bridge",
+            weakness=target.weakness,
+        )

@@ -1,0 +1,99 @@
+"""Renders ranked pages of conversations into a budget of tokens: what is put before a reader.
+
+Grouped by session, oldest first: the session's date in a line of its own, then "speaker: text" lines in the
+order they were said. Page texts are data and stay verbatim, but for the indent of their further lines.
+
+Source: none, ours [O]; sessions and dates as in LoCoMo's prompts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import date
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shared_core.bank.graph import NO_SESSION
+from shared_core.errors import ConfigError
+from shared_core.language.pages import line_of
+
+if TYPE_CHECKING:
+    from shared_core.bank.graph import MemoryGraph
+
+INDENT = "\n  "
+"""Before each further line of a page, so that no text can pass for a page or a date of its own."""
+
+
+@dataclass
+class _Session:
+    header: str | None
+    lines: dict[int, str] = field(default_factory=dict)
+
+
+def render_context(
+    graph: MemoryGraph, rows: Iterable[int], budget_tokens: int, count_tokens: Callable[[str], int]
+) -> str:
+    """Return the first pages that fit the budget, grouped by session.
+
+    A page that does not fit is passed over, and a shorter one behind it may still fit. Empty where none does.
+
+    Args:
+        graph: The pages.
+        rows: Their rows, best first.
+        budget_tokens: Most tokens, counted line by line.
+        count_tokens: From a text to its number of tokens.
+
+    Raises:
+        ConfigError: The budget is no whole number above 0.
+    """
+    if not isinstance(budget_tokens, int) or isinstance(budget_tokens, bool) or budget_tokens < 1:
+        raise ConfigError(f"budget_tokens={budget_tokens!r} must be a whole number, 1 or more")
+    groups: dict[tuple[int, date | None], _Session] = {}
+    left = budget_tokens
+    for row in rows:
+        key = _group_of(graph, row)
+        group = groups.get(key) or _Session(_header(graph, key))
+        line = _line(graph, row)
+        cost = count_tokens(f"{line}\n")
+        if group.header is not None and key not in groups:
+            cost += count_tokens(f"{group.header}\n")
+        if row in group.lines or cost > left:
+            continue
+        left -= cost
+        group.lines[row] = line
+        groups[key] = group
+    return "\n".join(_ordered(graph, groups.values()))
+
+
+def _group_of(graph: MemoryGraph, row: int) -> tuple[int, date | None]:
+    session = int(graph.session[row])
+    return (session, None) if session != NO_SESSION else (session, graph.day(row))
+
+
+def _header(graph: MemoryGraph, key: tuple[int, date | None]) -> str | None:
+    session, day = key
+    if session != NO_SESSION:
+        days = (graph.day(int(row)) for row in graph.in_session[session])
+        day = next((day for day in days if day is not None), None)
+    return None if day is None else f"({day.day} {day:%B} {day.year})"
+
+
+def _line(graph: MemoryGraph, row: int) -> str:
+    speaker, said = line_of(graph.texts[row], graph.speakers[row])
+    line = f"{speaker}: {said}" if speaker else said
+    return INDENT.join(line.splitlines())
+
+
+def _ordered(graph: MemoryGraph, groups: Iterable[_Session]) -> Iterable[str]:
+    for group in sorted(groups, key=lambda group: _moment(graph, min(group.lines))):
+        if group.header is not None:
+            yield group.header
+        for row in sorted(group.lines):
+            yield group.lines[row]
+
+
+def _moment(graph: MemoryGraph, row: int) -> tuple[float, int]:
+    time = float(graph.time[row])
+    return (np.inf if np.isnan(time) else time, row)

@@ -61,6 +61,10 @@ class DreamRetriever(VectorStoreRetriever):
     """Names the bank where the vector store is not Chroma."""
     value_key: str | None = Field(default=None, frozen=True)
     """Metadata field that holds a memory's value (its solution or answer), where there is one."""
+    origin_key: str | None = Field(default=None, frozen=True)
+    """Metadata field that says who wrote a memory, where there is one; sweeps rank by it too."""
+    quarantine: float | None = Field(default=None, frozen=True)
+    """Weight of memories that no sweep has seen yet, from now on; 1 ends it, None follows the journal."""
     backend: str = Field(default="auto", frozen=True)
     """``index``, ``scan`` or ``auto``; see ``RetrievalConfig``."""
     reranker: Any | None = Field(default=None, exclude=True, frozen=True)
@@ -91,6 +95,8 @@ class DreamRetriever(VectorStoreRetriever):
             state_url=self.state_url,
             bank_name=self.bank_name,
             value_key=self.value_key,
+            origin_key=self.origin_key,
+            quarantine=self.quarantine,
             backend=self.backend,
             reranker=self.reranker,
             track_access=self.track_access,

@@ -51,6 +51,8 @@ def open_search(
     state_url: str | None,
     bank_name: str | None,
     value_key: str | None,
+    origin_key: str | None,
+    quarantine: float | None,
     backend: str,
     reranker: Any,
     track_access: bool,
@@ -67,10 +69,10 @@ def open_search(
     if type(collection).__module__.partition(".")[0] != "chromadb":
         from langchain_dream.other_stores import StoreSearch
 
-        if where or reranker is not None:
+        if where or reranker is not None or quarantine is not None:
             raise UnsupportedStoreError(
-                f"where and reranker need Chroma, not {type(vectorstore).__name__}: pass a filter in "
-                "search_kwargs, and rerank after the retriever"
+                f"where, reranker and quarantine need Chroma, not {type(vectorstore).__name__}: pass a "
+                "filter in search_kwargs, and rerank after the retriever"
             )
         return StoreSearch(
             vectorstore,
@@ -84,6 +86,8 @@ def open_search(
         where=where,
         embedder=vectorstore.embeddings,
         value_key=value_key,
+        origin_key=origin_key,
+        quarantine=quarantine,
     )
     config = RetrievalConfig(backend=backend)  # type: ignore[arg-type]
     return ChromaSearch(

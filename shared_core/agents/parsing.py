@@ -38,7 +38,8 @@ STARTS = 50
 _SPACES = re.compile(r"\s+")
 
 Model = TypeVar("Model", bound=BaseModel)
-Name = Annotated[str, Field(pattern=r"^p\d{1,3}$")]
+# llama.cpp makes a grammar of the schema, knows no \d, and crashes the process over it
+Name = Annotated[str, Field(pattern=r"^p[0-9]{1,3}$")]
 
 
 class _Reply(BaseModel):

@@ -88,11 +88,6 @@ def word_frequency(texts: tuple[str, ...]) -> Counter[str]:
     return Counter(word for text in texts for word in set(content_words(text)))
 
 
-def informative(text: str, frequency: Counter[str], total: int) -> float:
-    """Return the summed inverse document frequency of a text's content words."""
-    return sum(math.log((total + 1) / (frequency[word] + 0.5)) for word in set(content_words(text)))
-
-
 def _bridge(graph: MemoryGraph, target: Target, frequency: Counter[str]) -> Probe | None:
     if target.partner is None:
         return None

@@ -207,6 +207,8 @@ def test_from_one_of_ours_every_field_is_kept(store: Chroma, tmp_path: Path) -> 
         "state_url": f"sqlite:///{tmp_path / 'tenant.sqlite3'}",
         "bank_name": "tenant",
         "value_key": "topic",
+        "origin_key": "topic",
+        "quarantine": 0.5,
         "backend": "scan",
         "reranker": Flat(),
         "metadata_prefix": "x_",
@@ -220,6 +222,20 @@ def test_from_one_of_ours_every_field_is_kept(store: Chroma, tmp_path: Path) -> 
         assert getattr(again, name) == getattr(ours, name), name
     assert set(ids(again.invoke(QUERY))) == {"wifi", "fire"}
     assert DreamRetriever.from_retriever(ours, k=1).where == given["where"]
+
+
+def test_what_no_sweep_has_seen_can_count_for_less(
+    store: Chroma, embedder: SentenceTransformerEmbedder
+) -> None:
+    retriever = DreamRetriever(vectorstore=store, quarantine=0.5, origin_key="topic")
+    store.add_texts(["A brand new sheet of paper for the printer"], ids=["brand-new"])
+    assert retriever.bank.origin_key == "topic"
+    weights = {doc.id: doc.metadata["dream_weight"] for doc in retriever.invoke(QUERY, k=9)}
+    assert weights["brand-new"] == 0.5
+    assert weights["paper"] == 1.0
+    retriever.sweep(ForgettingConfig(eta=100.0))
+    weights = {doc.id: doc.metadata["dream_weight"] for doc in retriever.invoke(QUERY, k=9)}
+    assert weights["brand-new"] > 0.99
 
 
 async def test_senseless_filters_and_queries(retriever: DreamRetriever) -> None:

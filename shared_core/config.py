@@ -120,8 +120,8 @@ class CouplingConfig:
     extended_payload: float = 6.0
     """Without values: the payload that is assumed [O, key-only attacks]."""
     flag: float = 3.8
-    """Score from which a group is flagged [O: clean banks reach 1.98 with MiniLM, 3.32 with the other, a held-out
-    one 3.68]."""
+    """Score from which a group is flagged [O: clean banks reach 1.98 with MiniLM, 3.32 with the other,
+    a held-out one 3.68]."""
     flag_share: float = 0.50
     """And this share of the round's top score [O, 64 poisons among 191 EHR memories]."""
     closure_member: float = 0.50

@@ -6,7 +6,6 @@ Two cue words only: a question that repeats its page is answered by any retrieve
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache

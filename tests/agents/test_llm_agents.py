@@ -396,7 +396,7 @@ def test_one_real_call_ends_in_a_probe_or_a_counted_reason(graph: MemoryGraph, s
 @pytest.mark.slow
 def test_a_real_dream_does_not_harm_the_bank(bank: MemoryBank, smollm2: SmolLM2Chat) -> None:
     before = contents(bank)
-    agents = llm_agents(smollm2, AskingLimits(calls=10, reply_tokens=96))
+    agents = llm_agents(smollm2, AskingLimits(calls=30, reply_tokens=96))
     started = time.perf_counter()
     made = dream(bank, agents, [0, 2, 5])
     print(json.dumps(agents.report.to_dict()), f"{time.perf_counter() - started:.1f} s")  # noqa: T201

@@ -24,7 +24,7 @@ from shared_core.bank.edges import Edge
 from shared_core.bank.keys import RetrievalKey
 from shared_core.dynamics.geometry import unit_rows
 from shared_core.language import content_words, resolve_dates, split_sentences
-from shared_core.language.pages import line_of, neighbours_in_session
+from shared_core.language.pages import line_of, neighbours_in_session, spoken_line
 
 if TYPE_CHECKING:
     from shared_core.bank.graph import MemoryGraph
@@ -87,7 +87,7 @@ def scene_keys(graph: MemoryGraph, rows: Sequence[int], width: int) -> list[Retr
     for row in rows:
         around = neighbours_in_session(graph.session, graph.in_session, row, width)
         if len(around):
-            text = "\n".join(_line(graph, near) for near in around.tolist())
+            text = "\n".join(spoken_line(graph.texts[near], graph.speakers[near]) for near in around.tolist())
             keys.append(RetrievalKey(graph.ids[row], kinds[width], text))  # type: ignore[arg-type]
     return keys
 
@@ -171,8 +171,3 @@ def _previous(graph: MemoryGraph) -> Array:
         for one, other in pairwise(rows.tolist()):
             before[other] = one
     return before
-
-
-def _line(graph: MemoryGraph, row: int) -> str:
-    speaker, said = line_of(graph.texts[row], graph.speakers[row])
-    return f"{speaker}: {said}" if speaker else said

@@ -28,6 +28,12 @@ def line_of(text: str, speaker: str | None) -> tuple[str | None, str]:
     return (speaker, said) if speaker is None else (speaker, text)
 
 
+def spoken_line(text: str, speaker: str | None) -> str:
+    """Return a page as "speaker: what was said", without the date; arguments as for ``line_of``."""
+    who, said = line_of(text, speaker)
+    return f"{who}: {said}" if who else said
+
+
 def neighbours_in_session(session: Array, members: Mapping[int, Array], row: int, width: int) -> Array:
     """Return the rows from ``width`` before to ``width`` after a row in its session, itself included.
 

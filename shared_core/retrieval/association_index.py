@@ -18,7 +18,7 @@ import numpy as np
 
 from shared_core.dynamics.geometry import unit_rows
 from shared_core.language import content_words, words
-from shared_core.language.pages import line_of, neighbours_in_session
+from shared_core.language.pages import neighbours_in_session, spoken_line
 from shared_core.retrieval.bm25 import Bm25Index
 
 if TYPE_CHECKING:
@@ -52,11 +52,16 @@ class AssociationIndex:
         around = self._around(1)
         if self.graph.in_session:
             self._means.append(self._mean(around))
-            texts = ["\n".join(self._line(near) for near in rows.tolist()) for rows in around]
+            lines = [
+                spoken_line(text, who)
+                for text, who in zip(self.graph.texts, self.graph.speakers, strict=True)
+            ]
+            texts = ["\n".join(lines[near] for near in rows.tolist()) for rows in around]
             self._words["window"] = _index(texts)
         self._file_keys()
         self._bridges = self._normalised_bridges()
-        self._speakers = {name.casefold(): name for name in self.graph.speakers if name}
+        names = {name.casefold(): name for name in self.graph.speakers if name}
+        self._speakers = [(set(words(folded)), name) for folded, name in names.items()]
 
     def score(self, query: str, vector: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the fused score before weighting, and cos(q, v), each of shape (N,).
@@ -105,7 +110,7 @@ class AssociationIndex:
 
     def _speaks(self, query: str) -> FloatArray:
         said = set(words(query))
-        named = {name for folded, name in self._speakers.items() if set(words(folded)) <= said}
+        named = {name for called, name in self._speakers if called <= said}
         if len(named) != 1 or len(self._speakers) < 2:
             return np.zeros(len(self.graph))
         return np.array([speaker in named for speaker in self.graph.speakers], float)
@@ -120,10 +125,6 @@ class AssociationIndex:
             for row, rows in enumerate(around)
         ]
         return unit_rows(np.asarray(means, np.float32))
-
-    def _line(self, row: int) -> str:
-        speaker, said = line_of(self.graph.texts[row], self.graph.speakers[row])
-        return f"{speaker}: {said}" if speaker else said
 
     def _file_keys(self) -> None:
         scenes: dict[str, dict[int, str]] = defaultdict(dict)

@@ -17,7 +17,7 @@ import numpy as np
 
 from shared_core.bank.graph import NO_SESSION
 from shared_core.errors import ConfigError
-from shared_core.language.pages import line_of
+from shared_core.language.pages import spoken_line
 
 if TYPE_CHECKING:
     from shared_core.bank.graph import MemoryGraph
@@ -81,9 +81,7 @@ def _header(graph: MemoryGraph, key: tuple[int, date | None]) -> str | None:
 
 
 def _line(graph: MemoryGraph, row: int) -> str:
-    speaker, said = line_of(graph.texts[row], graph.speakers[row])
-    line = f"{speaker}: {said}" if speaker else said
-    return INDENT.join(line.splitlines())
+    return INDENT.join(spoken_line(graph.texts[row], graph.speakers[row]).splitlines())
 
 
 def _ordered(graph: MemoryGraph, groups: Iterable[_Session]) -> Iterable[str]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
 
-from shared_core.chat import ChatMessage, ChatReply, cut_at_stop, with_schema
-from shared_core.errors import ChatError, ConfigError
+from shared_core.chat import AdaptedChat, ChatMessage, ChatReply, cut_at_stop
+from shared_core.errors import ConfigError
 
 _MESSAGES: dict[str, type[BaseMessage]] = {
     "system": SystemMessage,
@@ -37,7 +37,7 @@ def as_chat(
     return LangChainChat(model, max_tokens=max_tokens, temperature=temperature)
 
 
-class LangChainChat:
+class LangChainChat(AdaptedChat):
     """A LangChain chat model behind the core's protocol; arguments and errors as in ``as_chat``."""
 
     def __init__(
@@ -47,65 +47,26 @@ class LangChainChat:
             raise ConfigError(
                 f"model is a {type(model).__name__}, not a LangChain chat model (BaseChatModel)"
             )
+        super().__init__(max_tokens=max_tokens, temperature=temperature)
         self.model = model
-        self._max_tokens = max_tokens
-        self._temperature = temperature
 
-    def complete(
-        self,
-        messages: Sequence[ChatMessage],
-        *,
-        max_tokens: int = 512,
-        temperature: float = 0.0,
-        stop: Sequence[str] = (),
-        schema: Mapping[str, Any] | None = None,
-    ) -> ChatReply:
-        """Return the model's reply; a schema is asked for in words.
+    def _translate(self, messages: Sequence[ChatMessage]) -> list[BaseMessage]:
+        return [_MESSAGES[message.role](content=message.content) for message in messages]
 
-        Raises:
-            ChatError: The model failed; ``__cause__`` says how.
-        """
-        asked, options = _translate(messages, schema), self._options(max_tokens, temperature)
-        try:
-            made = self.model.invoke(asked, stop=list(stop) or None, **options)
-        except Exception as error:
-            raise self._failed(error) from error
-        return _reply(made, stop)
+    def _ask(self, messages: list[Any], stop: Sequence[str], options: dict[str, Any]) -> BaseMessage:
+        return self.model.invoke(messages, stop=list(stop) or None, **options)
 
-    async def acomplete(
-        self,
-        messages: Sequence[ChatMessage],
-        *,
-        max_tokens: int = 512,
-        temperature: float = 0.0,
-        stop: Sequence[str] = (),
-        schema: Mapping[str, Any] | None = None,
-    ) -> ChatReply:
-        """``complete`` through the model's own ``ainvoke``."""
-        asked, options = _translate(messages, schema), self._options(max_tokens, temperature)
-        try:
-            made = await self.model.ainvoke(asked, stop=list(stop) or None, **options)
-        except Exception as error:
-            raise self._failed(error) from error
-        return _reply(made, stop)
+    async def _aask(self, messages: list[Any], stop: Sequence[str], options: dict[str, Any]) -> BaseMessage:
+        return await self.model.ainvoke(messages, stop=list(stop) or None, **options)
 
-    def _options(self, max_tokens: int, temperature: float) -> dict[str, Any]:
-        named = ((self._max_tokens, max_tokens), (self._temperature, temperature))
-        return {name: value for name, value in named if name is not None}
+    def _reply(self, made: BaseMessage, stop: Sequence[str]) -> ChatReply:
+        text: Any = made.text  # a method before langchain-core 1.0
+        usage = getattr(made, "usage_metadata", None) or {}
+        return ChatReply(
+            text=cut_at_stop(str(text if isinstance(text, str) else text()), stop),
+            prompt_tokens=usage.get("input_tokens"),
+            completion_tokens=usage.get("output_tokens"),
+        )
 
-    def _failed(self, error: Exception) -> ChatError:
-        return ChatError(f"{type(self.model).__name__} failed: {type(error).__name__}: {error}")
-
-
-def _translate(messages: Sequence[ChatMessage], schema: Mapping[str, Any] | None) -> list[BaseMessage]:
-    return [_MESSAGES[message.role](content=message.content) for message in with_schema(messages, schema)]
-
-
-def _reply(made: BaseMessage, stop: Sequence[str]) -> ChatReply:
-    text: Any = made.text  # a method before langchain-core 1.0
-    usage = getattr(made, "usage_metadata", None) or {}
-    return ChatReply(
-        text=cut_at_stop(str(text if isinstance(text, str) else text()), stop),
-        prompt_tokens=usage.get("input_tokens"),
-        completion_tokens=usage.get("output_tokens"),
-    )
+    def _name(self) -> str:
+        return type(self.model).__name__

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -12,8 +12,8 @@ from llama_index.core.base.llms.types import ChatResponse
 from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.llms import LLM
 
-from shared_core.chat import ChatMessage, ChatReply, cut_at_stop, with_schema
-from shared_core.errors import ChatError, ConfigError
+from shared_core.chat import AdaptedChat, ChatMessage, ChatReply, cut_at_stop
+from shared_core.errors import ConfigError
 
 if TYPE_CHECKING:
     from shared_core import Embedder
@@ -71,7 +71,7 @@ def as_chat(llm: LLM, *, max_tokens: str | None = None, temperature: str | None 
     return LlamaIndexChat(llm, max_tokens=max_tokens, temperature=temperature)
 
 
-class LlamaIndexChat:
+class LlamaIndexChat(AdaptedChat):
     """A LlamaIndex LLM behind the core's chat protocol; arguments and errors as in ``as_chat``.
 
     Stop strings are cut off the reply here, since LlamaIndex has no common name for them.
@@ -80,67 +80,26 @@ class LlamaIndexChat:
     def __init__(self, llm: LLM, *, max_tokens: str | None = None, temperature: str | None = None) -> None:
         if not isinstance(llm, LLM):
             raise ConfigError(f"llm is a {type(llm).__name__}, not a LlamaIndex LLM")
+        super().__init__(max_tokens=max_tokens, temperature=temperature)
         self.llm = llm
-        self._max_tokens = max_tokens
-        self._temperature = temperature
 
-    def complete(
-        self,
-        messages: Sequence[ChatMessage],
-        *,
-        max_tokens: int = 512,
-        temperature: float = 0.0,
-        stop: Sequence[str] = (),
-        schema: Mapping[str, Any] | None = None,
-    ) -> ChatReply:
-        """Return the LLM's reply; a schema is asked for in words.
+    def _translate(self, messages: Sequence[ChatMessage]) -> list[IndexMessage]:
+        return [IndexMessage(role=message.role, content=message.content) for message in messages]
 
-        Raises:
-            ChatError: The LLM failed; ``__cause__`` says how.
-        """
-        asked, options = _translate(messages, schema), self._options(max_tokens, temperature)
-        try:
-            made = self.llm.chat(asked, **options)
-        except Exception as error:
-            raise self._failed(error) from error
-        return _reply(made, stop)
+    def _ask(self, messages: list[Any], _stop: Sequence[str], options: dict[str, Any]) -> ChatResponse:
+        return self.llm.chat(messages, **options)
 
-    async def acomplete(
-        self,
-        messages: Sequence[ChatMessage],
-        *,
-        max_tokens: int = 512,
-        temperature: float = 0.0,
-        stop: Sequence[str] = (),
-        schema: Mapping[str, Any] | None = None,
-    ) -> ChatReply:
-        """``complete`` through the LLM's own ``achat``."""
-        asked, options = _translate(messages, schema), self._options(max_tokens, temperature)
-        try:
-            made = await self.llm.achat(asked, **options)
-        except Exception as error:
-            raise self._failed(error) from error
-        return _reply(made, stop)
+    async def _aask(self, messages: list[Any], _stop: Sequence[str], options: dict[str, Any]) -> ChatResponse:
+        return await self.llm.achat(messages, **options)
 
-    def _options(self, max_tokens: int, temperature: float) -> dict[str, Any]:
-        named = ((self._max_tokens, max_tokens), (self._temperature, temperature))
-        return {name: value for name, value in named if name is not None}
+    def _reply(self, made: ChatResponse, stop: Sequence[str]) -> ChatReply:
+        # where an integration counts tokens, it does so under these names
+        usage = made.additional_kwargs
+        return ChatReply(
+            text=cut_at_stop(made.message.content or "", stop),
+            prompt_tokens=usage.get("prompt_tokens"),
+            completion_tokens=usage.get("completion_tokens"),
+        )
 
-    def _failed(self, error: Exception) -> ChatError:
-        return ChatError(f"{self.llm.class_name()} failed: {type(error).__name__}: {error}")
-
-
-def _translate(messages: Sequence[ChatMessage], schema: Mapping[str, Any] | None) -> list[IndexMessage]:
-    return [
-        IndexMessage(role=message.role, content=message.content) for message in with_schema(messages, schema)
-    ]
-
-
-def _reply(made: ChatResponse, stop: Sequence[str]) -> ChatReply:
-    # where an integration counts tokens, it does so under these names
-    usage = made.additional_kwargs
-    return ChatReply(
-        text=cut_at_stop(made.message.content or "", stop),
-        prompt_tokens=usage.get("prompt_tokens"),
-        completion_tokens=usage.get("completion_tokens"),
-    )
+    def _name(self) -> str:
+        return self.llm.class_name()

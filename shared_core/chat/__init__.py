@@ -1,5 +1,6 @@
 """One small protocol for chat models, and the models that need no framework."""
 
+from shared_core.chat.adapted import AdaptedChat
 from shared_core.chat.messages import cut_at_stop, with_schema
 from shared_core.chat.meter import MeteredChat, Usage
 from shared_core.chat.opening import open_chat
@@ -7,6 +8,7 @@ from shared_core.chat.protocol import ChatMessage, ChatModel, ChatReply, Role
 from shared_core.chat.smollm2 import SmolLM2Chat
 
 __all__ = [
+    "AdaptedChat",
     "ChatMessage",
     "ChatModel",
     "ChatReply",

@@ -10,7 +10,7 @@ ours [O].
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ from shared_core.bank.repairing import SUSPECT, Repair, apply_repair, remove_unb
 from shared_core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from shared_core.bank.edges import Edge
     from shared_core.bank.keys import RetrievalKey
     from shared_core.bank.lock import BankLock
     from shared_core.bank.memory_bank import MemoryBank
@@ -86,7 +87,8 @@ def associate(
     with bank.state.lock("cycle", wait=0.0) as lock:
         remove_unborn(bank, lock)
         graph = read_graph(bank, graph_keys)
-        repairs = _repairs(bank, graph, bank.embedder, decay, progress)
+        keys = bank.state.retrieval_keys()
+        repairs = list(association_repairs(graph, keys, bank.embedder, decay, progress))
         run_id = _commit(bank, repairs, lock) if repairs else None
     return AssociationReport(
         run_id=run_id,
@@ -98,10 +100,23 @@ def associate(
     )
 
 
-def _repairs(
-    bank: MemoryBank, graph: MemoryGraph, embedder: Embedder, decay: float, progress: Progress | None
-) -> list[Repair]:
-    known = {(key.memory_id, key.kind, key.text) for key in bank.state.retrieval_keys()}
+def association_repairs(
+    graph: MemoryGraph,
+    keys: Sequence[RetrievalKey],
+    embedder: Embedder,
+    decay: float = DECAY,
+    progress: Progress | None = None,
+) -> Iterator[Repair]:
+    """Yield what is not written yet, one repair per kind, each made when it is asked for.
+
+    Args:
+        graph: The pages.
+        keys: What earlier dreams wrote.
+        embedder: Embeds sentences.
+        decay: Strength of the graded decay; 0 leaves weights alone.
+        progress: See ``associate``.
+    """
+    known = {(key.memory_id, key.kind, key.text) for key in keys}
 
     def new(keys: list[RetrievalKey]) -> tuple[RetrievalKey, ...]:
         return tuple(key for key in keys if (key.memory_id, key.kind, key.text) not in known)
@@ -109,32 +124,36 @@ def _repairs(
     rows = _usable(graph)
     said = {memory_id for memory_id, kind, _ in known if kind == "sentence"}
     unread = [row for row in rows if graph.ids[row] not in said]
-    scenes = new([key for width in SCENES for key in scene_keys(graph, rows, width)])
-    linked = {(edge.source, edge.target) for edge in bank.state.edges()}
     stages: list[Callable[[], Repair]] = [
         lambda: Repair(
             operation="extract",
             reason="each sentence of a page finds the page",
             keys=new(sentence_keys(graph, unread, lambda texts: _embed(embedder, texts))),
         ),
-        lambda: Repair(operation="synthesize", reason="the turns around a page find it", keys=scenes),
+        lambda: Repair(
+            operation="synthesize",
+            reason="the turns around a page find it",
+            keys=new([key for width in SCENES for key in scene_keys(graph, rows, width)]),
+        ),
         lambda: Repair(
             operation="link",
             reason="pages of near content lead to each other",
-            edges=tuple(e for e in bridge_edges(graph) if (e.source, e.target) not in linked),
+            edges=tuple(edge for edge in bridge_edges(graph) if not _linked(graph, edge)),
         ),
         lambda: Repair(
             operation="prune", reason="pages that say little count for less", weights=_lowered(graph, decay)
         ),
     ]
-    found = []
     for done, stage in enumerate(stages, start=1):
         repair = stage()
-        if repair.keys or repair.edges or repair.weights:
-            found.append(repair)
         if progress is not None:
             progress("associate", done, STAGES)
-    return found
+        if repair.keys or repair.edges or repair.weights:
+            yield repair
+
+
+def _linked(graph: MemoryGraph, edge: Edge) -> bool:
+    return graph.row_of[edge.target] in graph.explicit.get(graph.row_of[edge.source], ())
 
 
 def _commit(bank: MemoryBank, repairs: list[Repair], lock: BankLock) -> str:

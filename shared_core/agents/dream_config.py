@@ -30,6 +30,10 @@ class DreamConfig:
     """Soft decay of Eq. 5 [S]; also the least weight that a repair gives [O]."""
     eta: float = 0.1
     """Restoration per success of Eq. 6 [O: the paper gives no number]."""
+    groundwork: bool = True
+    """Write keys, bridges and graded weights for all pages before the first round [O]."""
+    decay: float = 0.15
+    """Strength of the graded decay of round 0; 0 leaves weights alone [O]."""
     connectivity: float = 0.4
     """lambda 1 of Eq. 3 [O]."""
     redundancy: float = 0.3
@@ -39,9 +43,9 @@ class DreamConfig:
     threshold: float = 0.4
     """phi(v) from which a memory is a target [O]."""
     repairs: int = 20
-    """Kept per cycle at most [O]."""
+    """Kept per cycle at most, besides those of round 0 [O]."""
     seconds: float = 120.0
-    """After which no further repair is tried [O]."""
+    """After which no further repair is tried; a call to a chat model is let finish [O]."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -50,7 +54,7 @@ class DreamConfig:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ConfigError(f"{name}={value!r} must be a whole number, 1 or more")
-        for name in ("tau", "gamma", "eta", "connectivity", "redundancy", "staleness", "threshold"):
+        for name in ("tau", "gamma", "eta", "decay", "connectivity", "redundancy", "staleness", "threshold"):
             value = getattr(self, name)
             if not 0.0 <= value <= 1.0:
                 raise ConfigError(f"{name}={value!r} is outside [0, 1]")

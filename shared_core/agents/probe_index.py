@@ -28,6 +28,26 @@ MIN_WEIGHT = 0.01
 """As in ``RetrievalConfig``."""
 
 
+def ranking_f1(covers: Sequence[frozenset[str]], wanted: set[str]) -> tuple[float, float]:
+    """Return F1 and recall of a ranking, cut at the last wanted memory that it holds.
+
+    Args:
+        covers: What each retrieved memory stands for, best first: itself, and what it quotes.
+        wanted: Ids of the targets, at least one.
+    """
+    found: set[str] = set()
+    useful, precision = 0, 0.0
+    for position, covered in enumerate(covers, start=1):
+        hit = covered & wanted
+        useful += bool(hit)
+        if hit - found:
+            precision = useful / position
+            found |= hit
+    recall = len(found) / len(wanted)
+    total = precision + recall
+    return (2 * precision * recall / total if total else 0.0), recall
+
+
 class ProbeIndex:
     """The memories of a graph, and those that repairs would add.
 
@@ -58,20 +78,10 @@ class ProbeIndex:
     def ask(self, probe: Probe, k: int) -> Retrieval:
         """Return what a probe retrieves, and how good that is."""
         ranked = self._ranked(probe.query, k)
-        wanted = set(probe.targets)
-        found: set[str] = set()
-        useful, precision = 0, 0.0
-        for position, (row, _) in enumerate(ranked, start=1):
-            hit = self.covers[row] & wanted
-            useful += bool(hit)
-            if hit - found:
-                precision = useful / position
-                found |= hit
-        recall = len(found) / len(wanted)
-        total = precision + recall
+        f1, recall = ranking_f1([self.covers[row] for row, _ in ranked], set(probe.targets))
         return Retrieval(
             ids=tuple(self.ids[row] for row, _ in ranked),
-            f1=2 * precision * recall / total if total else 0.0,
+            f1=f1,
             recall=recall,
             confidence=min(1.0, ranked[0][1] * (RRF_K + 1) / 2) if ranked else 0.0,
         )

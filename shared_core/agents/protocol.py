@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from shared_core.bank.graph import MemoryGraph
     from shared_core.bank.repairing import Repair
 
-QueryType = Literal["fact", "who", "when", "bridge"]
+QueryType = Literal["fact", "who", "when", "number", "name", "bridge"]
 Weakness = Literal["isolated", "redundant", "stale"]
 Category = Literal["buried", "scattered", "redundant", "noisy"]
 RepairOperation = Literal["extract", "synthesize", "merge", "prune"]

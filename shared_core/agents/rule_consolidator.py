@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shared_core.agents.protocol import Diagnosis, Probe
-from shared_core.agents.weakness import usable
+from shared_core.agents.weakness import LEAST_WEIGHT, usable
 from shared_core.bank.conversation import TIME
 from shared_core.bank.derived import derived_id
 from shared_core.bank.edges import Edge
@@ -45,12 +45,14 @@ class RuleConsolidator:
         rows = [graph.row_of[name] for name in diagnosis.targets if graph.row_of.get(name, -1) in allowed]
         rows = in_order(graph, rows)[:MOST_SOURCES]
         if diagnosis.category == "noisy":
-            return self._prune(graph, rows, diagnosis)
-        if len(rows) < (1 if diagnosis.category == "buried" else 2) or _known(graph, rows):
+            return self._lower(graph, rows, diagnosis)
+        if len(rows) < (1 if diagnosis.category == "buried" else 2):
             return None
         text = quote(graph, rows, diagnosis.probe if diagnosis.category == "buried" else None)
         if unsupported(text, [source_of(graph, row) for row in rows]):
             return None
+        if _known(graph, rows, text):
+            return self._lower(graph, rows, diagnosis) if diagnosis.category == "redundant" else None
         memory = DerivedMemory(
             text=text,
             sources=tuple(graph.ids[row] for row in rows),
@@ -67,13 +69,16 @@ class RuleConsolidator:
             details=_details(diagnosis),
         )
 
-    def _prune(self, graph: MemoryGraph, rows: Sequence[int], diagnosis: Diagnosis) -> Repair | None:
+    def _lower(self, graph: MemoryGraph, rows: Sequence[int], diagnosis: Diagnosis) -> Repair | None:
         rows = [row for row in rows if graph.successes[row] == 0]
         lowered = self._lowered(graph, rows)
         if not lowered:
             return None
         return Repair(
-            operation="prune", reason=diagnosis.rationale, weights=lowered, details=_details(diagnosis)
+            operation=diagnosis.operation,
+            reason=diagnosis.rationale,
+            weights=lowered,
+            details=_details(diagnosis),
         )
 
     def _lowered(self, graph: MemoryGraph, rows: Iterable[int]) -> dict[str, float]:
@@ -130,8 +135,14 @@ def _answers(sentence: str, probe: Probe) -> bool:
     )
 
 
-def _known(graph: MemoryGraph, rows: Sequence[int]) -> bool:
-    return any(set(rows) <= set(sources) for sources in graph.sources.values())
+def _known(graph: MemoryGraph, rows: Sequence[int], text: str) -> bool:
+    """Tell whether a derived memory says all of this already, whichever operation wrote it."""
+    lines = set(text.splitlines())
+    return any(
+        set(rows) <= set(sources) and lines <= set(graph.texts[row].splitlines())
+        for row, sources in graph.sources.items()
+        if graph.weights[row] >= LEAST_WEIGHT
+    )
 
 
 def _when(graph: MemoryGraph, rows: Sequence[int]) -> dict[str, str]:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shared_core.agents.protocol import Probe, Target
-from shared_core.language import content_words, resolve_dates, split_sentences
+from shared_core.agents.protocol import Probe, QueryType, Target
+from shared_core.language import content_words, extract_entities, resolve_dates, split_sentences
 from shared_core.language.pages import line_of
 
 if TYPE_CHECKING:
@@ -22,13 +22,18 @@ if TYPE_CHECKING:
 
 CUES = 2
 """Words of a page that a question names [O, measured: with more, nearly every probe succeeds]."""
+_MENTIONED: dict[str, tuple[QueryType, str]] = {
+    "number": ("number", "Which number did {who} mention about {cues}?"),
+    "name": ("name", "Which name did {who} mention about {cues}?"),
+}
+"""Query type and question of the things that a sentence may mention, by kind of entity."""
 
 
 class RuleDreamer:
-    """Asks what, who, when, and for two memories at once; satisfies ``Dreamer``."""
+    """Asks what, who, when, which name or number, and for two memories at once; satisfies ``Dreamer``."""
 
     def probe(self, graph: MemoryGraph, targets: Sequence[Target], *, seed: int) -> list[Probe]:
-        """Return up to three probes per target, in the order of targets."""
+        """Return a few probes per target, in the order of targets."""
         rng = np.random.default_rng(seed)
         frequency = word_frequency(tuple(graph.texts))
         found: list[Probe] = []
@@ -50,22 +55,36 @@ class RuleDreamer:
         named = set(content_words(speaker or ""))
         cues = " and ".join(rarest(sentence, frequency, CUES, named))
         who = speaker or "anybody"
-        made: list[tuple[str, str, str]] = [("fact", f"What did {who} say about {cues}?", sentence)]
+        made: list[tuple[QueryType, str, str]] = [("fact", f"What did {who} say about {cues}?", sentence)]
         dates = [mention.text for mention in resolve_dates(graph.texts[row], graph.day(row))]
         if dates and dates[0] in graph.texts[row]:
             made.append(("when", f"When did {who} talk about {cues}?", dates[0]))
         if speaker and speaker in graph.texts[row]:
             made.append(("who", f"Who talked about {cues}?", speaker))
+        told = named | set(content_words(cues))
+        for kind, (asked, form) in _MENTIONED.items():
+            if found := _mentioned(sentence, kind, told):
+                made.append((asked, form.format(who=who, cues=cues), found))
         return [
             Probe(
                 query=query,
                 expected_answer=answer,
                 targets=(graph.ids[row],),
-                query_type=kind,  # type: ignore[arg-type]
+                query_type=kind,
                 weakness=target.weakness,
             )
             for kind, query, answer in made
         ]
+
+
+def _mentioned(sentence: str, kind: str, told: set[str]) -> str | None:
+    """Return the first name or number of a sentence that its question does not tell."""
+    found = [
+        (sentence.find(entity.text), entity.text)
+        for entity in extract_entities(sentence)
+        if entity.kind == kind and entity.text in sentence and not set(content_words(entity.text)) & told
+    ]
+    return min(found)[1] if found else None
 
 
 def local_queries(graph: MemoryGraph, row: int) -> list[str]:

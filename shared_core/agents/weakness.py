@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from shared_core.agents.associations import graded_weights
 from shared_core.agents.protocol import Target, Weakness
 from shared_core.bank.repairing import SUSPECT
 
@@ -31,6 +32,19 @@ def usable(graph: MemoryGraph) -> Array:
     found = ~graph.derived & (graph.suspicion < SUSPECT) & (graph.weights >= LEAST_WEIGHT)
     rows: Array = np.flatnonzero(found)
     return rows
+
+
+def worth_asking(graph: MemoryGraph) -> Array:
+    """Return the usable rows that say something: not the emptiest third by ``graded_weights`` [O].
+
+    Probes about greetings would protect them from losing rank.
+    """
+    rows = usable(graph)
+    if not len(rows):
+        return rows
+    value = graded_weights(graph, 1.0)[rows]
+    found: Array = rows[value >= np.quantile(value, 1 / 3)]
+    return found
 
 
 def weakness_terms(graph: MemoryGraph) -> FloatArray:
@@ -56,9 +70,16 @@ def weakness_terms(graph: MemoryGraph) -> FloatArray:
     return np.clip(found, 0.0, 1.0)
 
 
-def weak_targets(graph: MemoryGraph, rows: Sequence[int], config: DreamConfig, limit: int) -> list[Target]:
-    """Return the weakest of some rows with phi(v) at or over the threshold, weakest first."""
-    parts = weakness_terms(graph) * np.array([config.connectivity, config.redundancy, config.staleness])
+def weak_targets(terms: FloatArray, rows: Sequence[int], config: DreamConfig, limit: int) -> list[Target]:
+    """Return the weakest of some rows with phi(v) at or over the threshold, weakest first.
+
+    Args:
+        terms: Of ``weakness_terms``, shape (N, 3).
+        rows: Candidates.
+        config: The lambdas and the threshold.
+        limit: Most targets.
+    """
+    parts = terms * np.array([config.connectivity, config.redundancy, config.staleness])
     score = parts.sum(axis=1)
     order = sorted(
         (row for row in rows if score[row] >= config.threshold), key=lambda row: (-score[row], row)

@@ -67,7 +67,7 @@ def test_weakness_has_three_terms_between_0_and_1(graph: MemoryGraph) -> None:
     np.testing.assert_allclose(terms[:, 0], 1 - degrees / degrees.max())
     assert terms[0, 2] == 1.0  # the oldest
     assert terms[6, 2] == 0.0
-    found = weak_targets(graph, range(7), DreamConfig(threshold=0.0), 3)
+    found = weak_targets(weakness_terms(graph), range(7), DreamConfig(threshold=0.0), 3)
     assert len(found) == 3
     assert found[0].score >= found[1].score >= found[2].score
 

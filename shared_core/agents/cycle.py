@@ -1,0 +1,232 @@
+"""The dream cycle: a memory asks itself, finds out what it misses, and repairs it.
+
+Joins the agents to a bank: takes its lock, reads the snapshot, and writes every kept repair as a run of its
+own under one run of the cycle, so that each, and all, can be undone.
+
+Source: MemDream section 3.2 [S]; design 4.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from shared_core.agents.cycle_report import Approve, CycleReport, OnEvent, StoppedBy
+from shared_core.agents.dream_config import DreamConfig
+from shared_core.agents.dreaming import Dreaming, Write
+from shared_core.agents.llm_agents import llm_agents
+from shared_core.agents.rule_analyst import RuleAnalyst
+from shared_core.agents.rule_consolidator import RuleConsolidator
+from shared_core.agents.rule_dreamer import RuleDreamer
+from shared_core.bank.conversation import ConversationMemory
+from shared_core.bank.graph import GraphKeys, MemoryGraph, read_graph
+from shared_core.bank.repairing import Repair, apply_repair, remove_unborn
+from shared_core.errors import ConfigError, InvalidMemoryError
+
+if TYPE_CHECKING:
+    from shared_core.agents.asking import AskingLimits, AskingReport
+    from shared_core.agents.protocol import Analyst, Consolidator, Dreamer
+    from shared_core.bank.lock import BankLock
+    from shared_core.bank.memory_bank import MemoryBank
+    from shared_core.chat import ChatModel
+    from shared_core.types import Embedder
+
+
+class DreamCycle:
+    """Probes a bank, diagnoses what retrieval misses, repairs it, and keeps what verification finds good.
+
+    ::
+
+        report = DreamCycle(bank).run()
+        bank.undo(report.run_id)  # or one repair: bank.undo(report.repairs[0].run_id)
+
+    Args:
+        bank: With the embedder that it was filled with.
+        dreamer, analyst, consolidator: Default: by rules, without a language model.
+        config: Options.
+        graph_keys: Metadata fields that say where a memory belongs; default: those of our own pages.
+        asking: Report of the agents' chat model, for the report of the cycle.
+
+    Raises:
+        ConfigError: The bank has no embedder.
+    """
+
+    def __init__(
+        self,
+        bank: MemoryBank,
+        *,
+        dreamer: Dreamer | None = None,
+        analyst: Analyst | None = None,
+        consolidator: Consolidator | None = None,
+        config: DreamConfig | None = None,
+        graph_keys: GraphKeys | None = None,
+        asking: AskingReport | None = None,
+    ) -> None:
+        if bank.embedder is None:
+            raise ConfigError(
+                "probes are embedded: open the bank with embedder=..., the one it was filled with"
+            )
+        self.bank = bank
+        self.config = config or DreamConfig()
+        self.dreamer = dreamer or RuleDreamer()
+        self.analyst = analyst or RuleAnalyst()
+        self.consolidator = consolidator or RuleConsolidator(self.config.gamma)
+        self.graph_keys = graph_keys
+        self.asking = asking
+        self._embedder: Embedder = bank.embedder
+
+    @classmethod
+    def with_model(
+        cls,
+        bank: MemoryBank,
+        model: ChatModel,
+        *,
+        limits: AskingLimits | None = None,
+        config: DreamConfig | None = None,
+        graph_keys: GraphKeys | None = None,
+    ) -> DreamCycle:
+        """Return a cycle whose agents ask a chat model, and fall back to the rules; see ``llm_agents``."""
+        config = config or DreamConfig()
+        made = llm_agents(model, limits, gamma=config.gamma)
+        return cls(
+            bank,
+            dreamer=made.dreamer,
+            analyst=made.analyst,
+            consolidator=made.consolidator,
+            config=config,
+            graph_keys=graph_keys,
+            asking=made.report,
+        )
+
+    def run(
+        self,
+        *,
+        dry_run: bool = False,
+        stop: Callable[[], bool] | None = None,
+        on_event: OnEvent | None = None,
+        approve: Approve | None = None,
+    ) -> CycleReport:
+        """Dream once.
+
+        Args:
+            dry_run: Propose and verify, and write nothing.
+            stop: Asked between repairs; True ends the cycle there, and what was repaired stays.
+            on_event: Told of every step; what it raises is logged and does not end the dream.
+            approve: Asked before a verified repair is written; what it refuses is left. Not asked in a dry
+                run, whose repairs are the proposals.
+
+        Raises:
+            BankLockedError: Another dreamer is at work (not raised by a dry run, which writes nothing).
+        """
+        started = time.perf_counter()
+        with ExitStack() as stack:
+            run_id, write = None, None
+            if not dry_run:
+                lock = stack.enter_context(self.bank.state.lock("cycle", wait=0.0))
+                remove_unborn(self.bank, lock)
+            graph = read_graph(self.bank, self.graph_keys)
+            if not dry_run:
+                run_id = self._begin(lock)
+                write = partial(self._write, graph, lock, run_id)
+            dreaming = self._dreaming(graph, write, stop, on_event, approve)
+            ended = dreaming.run()
+            report = self._report(dreaming, ended, run_id, time.perf_counter() - started)
+            if run_id is not None:
+                self.bank.state.amend_report(run_id, _journalled(report))
+        dreaming.tell("end", report.to_dict())
+        return report
+
+    async def arun(self, **options: Any) -> CycleReport:
+        """``run`` in a thread, without blocking the event loop; cancelling stops it at the next repair."""
+        asked = options.pop("stop", None)
+        cancelled = False
+
+        def stop() -> bool:
+            return cancelled or (asked is not None and asked())
+
+        work = asyncio.ensure_future(asyncio.to_thread(self.run, stop=stop, **options))
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            cancelled = True
+            await asyncio.wait([work])
+            raise
+
+    # ---- inner
+
+    def _dreaming(
+        self,
+        graph: MemoryGraph,
+        write: Write | None,
+        stop: Callable[[], bool] | None,
+        on_event: OnEvent | None,
+        approve: Approve | None,
+    ) -> Dreaming:
+        return Dreaming(
+            graph=graph,
+            embedder=self._embedder,
+            dreamer=self.dreamer,
+            analyst=self.analyst,
+            consolidator=self.consolidator,
+            config=self.config,
+            write=write,
+            keys=self.bank.state.retrieval_keys(),
+            stop=stop,
+            on_event=on_event,
+            approve=approve,
+        )
+
+    def _begin(self, lock: BankLock) -> str:
+        with self.bank.state.transaction("cycle", lock=lock) as run:
+            run.config = self.config.to_dict()
+            run.report = {"state": "running, or ended without a report"}
+        return run.run_id
+
+    def _write(self, graph: MemoryGraph, lock: BankLock, parent: str, repair: Repair) -> str:
+        _check_unchanged(self.bank, graph, repair)
+        run = apply_repair(self.bank, repair, lock=lock, parent=parent)
+        if repair.memories:
+            ConversationMemory(self.bank).place({memory.id: "" for memory in repair.memories}, "ltsm")
+        return run.run_id
+
+    def _report(
+        self, dreaming: Dreaming, ended: StoppedBy, run_id: str | None, seconds: float
+    ) -> CycleReport:
+        before, after = dreaming.f1
+        return CycleReport(
+            run_id=run_id,
+            dry_run=dreaming.write is None,
+            memories=len(dreaming.graph),
+            usable=len(dreaming.usable),
+            rounds=dreaming.rounds,
+            repairs=dreaming.kept,
+            f1_before=before,
+            f1_after=after,
+            stopped_by=ended,
+            agents=dict(self.asking.to_dict()) if self.asking else {},
+            seconds=seconds,
+            config=self.config.to_dict(),
+        )
+
+
+def _journalled(report: CycleReport) -> dict[str, Any]:
+    """Return the report for the journal, which holds each repair's own already."""
+    kept = report.to_dict()
+    return {**kept, "repairs": [repair.run_id for repair in report.repairs]}
+
+
+def _check_unchanged(bank: MemoryBank, graph: MemoryGraph, repair: Repair) -> None:
+    """Refuse a repair of memories whose text somebody rewrote since the snapshot.
+
+    Raises:
+        InvalidMemoryError: A text is not what the repair was made from.
+    """
+    quoted = {source for memory in repair.memories for source in memory.sources}
+    held = bank.content.get(sorted(quoted | set(repair.weights)))
+    for memory_id, record in held.items():
+        if record.text != graph.texts[graph.row_of[memory_id]]:
+            raise InvalidMemoryError(f"memory {memory_id!r} was rewritten while the dream read it")

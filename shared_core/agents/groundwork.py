@@ -1,0 +1,99 @@
+"""What a dream writes for all pages at once, each kind tried on probes before it is written.
+
+Keys and bridges are found by ``AssociativeRetriever`` only, so that is what the probes search here; weights
+count for every retriever.
+
+Source: MemDream section 3.2 (verification by asking again) [S]; repairs of many pages at once are ours [O].
+They are judged together: keys lift many pages, bridges cost a page a rank and answer questions about two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shared_core.agents.probe_index import ranking_f1
+from shared_core.config import AssociativeConfig
+from shared_core.retrieval.association_index import AssociationIndex
+
+if TYPE_CHECKING:
+    from shared_core.agents.protocol import Probe
+    from shared_core.bank.graph import MemoryGraph
+    from shared_core.bank.keys import RetrievalKey
+    from shared_core.bank.repairing import Repair
+    from shared_core.types import Embedder
+
+LOSS = 0.02
+"""Of mean F1, which all repairs of many pages together may cost the probes: chance moves it as much [O]."""
+
+
+class GroundworkTrial:
+    """A bank's associations so far, and the probes that search them.
+
+    Args:
+        graph: The snapshot.
+        keys: What earlier dreams wrote.
+        embedder: Embeds the probes' queries, each once.
+        probes: What is asked, about single memories.
+        k: How many memories a probe retrieves.
+    """
+
+    def __init__(
+        self,
+        graph: MemoryGraph,
+        keys: Sequence[RetrievalKey],
+        embedder: Embedder,
+        probes: Sequence[Probe],
+        k: int,
+    ) -> None:
+        self.graph = graph
+        self.keys = list(keys)
+        self.probes = list(probes)
+        self.k = k
+        self._vectors = [np.asarray(embedder.embed_query(probe.query), np.float32) for probe in probes]
+        self._covers = [
+            frozenset({memory_id, *(graph.ids[source] for source in graph.sources.get(row, ()))})
+            for row, memory_id in enumerate(graph.ids)
+        ]
+        self.f1 = self._ask(self.graph, self.keys)
+        self._least = self.f1 - LOSS
+
+    def attempt(self, repair: Repair) -> tuple[float, bool]:
+        """Return the mean F1 of the probes with a repair, and whether it may be kept."""
+        f1 = self._ask(*self._with(repair))
+        return f1, f1 >= self._least
+
+    def accept(self, repair: Repair, f1: float) -> None:
+        """Take up a repair with the outcome of its attempt."""
+        self.graph, self.keys = self._with(repair)
+        self.f1 = f1
+
+    # ---- inner
+
+    def _with(self, repair: Repair) -> tuple[MemoryGraph, list[RetrievalKey]]:
+        graph = self.graph
+        weights = graph.weights.copy()
+        for memory_id, weight in repair.weights.items():
+            weights[graph.row_of[memory_id]] = weight
+        explicit = {row: set(others) for row, others in graph.explicit.items()}
+        for edge in repair.edges:
+            one, other = graph.row_of[edge.source], graph.row_of[edge.target]
+            explicit.setdefault(one, set()).add(other)
+            explicit.setdefault(other, set()).add(one)
+        return replace(graph, weights=weights, explicit=explicit), [*self.keys, *repair.keys]
+
+    def _ask(self, graph: MemoryGraph, keys: Sequence[RetrievalKey]) -> float:
+        config = AssociativeConfig()
+        index = AssociationIndex(graph, keys, config)
+        alive = graph.weights >= config.min_weight
+        found = []
+        for probe, vector in zip(self.probes, self._vectors, strict=True):
+            fused, _ = index.score(probe.query, vector)
+            score = np.where(alive, index.spread(np.where(alive, fused * graph.weights, 0.0)), 0.0)
+            best = np.argsort(-score, kind="stable")[: self.k]
+            covers = [self._covers[row] for row in best.tolist() if score[row] > 0]
+            found.append(ranking_f1(covers, set(probe.targets))[0])
+        return float(np.mean(found)) if found else 1.0

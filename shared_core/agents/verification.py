@@ -1,0 +1,97 @@
+"""Tries a repair on the probes of a cycle before it is written: it must help one and harm none.
+
+Source: MemDream section 3.2 and appendix L: repairs are verified by asking again [S]; that no other probe
+may get worse is ours [O].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from shared_core.agents.probe_index import ProbeIndex
+    from shared_core.agents.protocol import Probe, Retrieval
+    from shared_core.bank.repairing import Repair
+    from shared_core.types import FloatArray
+
+TOLERANCE = 1e-9
+NO_GAIN, HARM = "does not help its probe", "makes another probe worse"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a repair would do to the probes."""
+
+    before: float
+    """F1 of its own probe."""
+    after: float
+    refused: str | None
+    """Why it is not kept; None if it is good."""
+    outcomes: dict[Probe, Retrieval]
+    """Of all probes, with the repair."""
+    weights: FloatArray
+    """Of the index before it, shape (N,)."""
+
+
+class Verifier:
+    """All probes that a cycle has asked, with what they retrieve now.
+
+    Args:
+        index: What they search.
+        k: How many memories a probe retrieves.
+    """
+
+    def __init__(self, index: ProbeIndex, k: int) -> None:
+        self.index = index
+        self.k = k
+        self.now: dict[Probe, Retrieval] = {}
+        self.first: dict[Probe, float] = {}
+        """F1 of each probe when it was first asked."""
+
+    def ask(self, probes: Iterable[Probe]) -> list[Retrieval]:
+        """Ask new probes, and remember what they retrieve."""
+        found = []
+        for probe in probes:
+            outcome = self.now.get(probe) or self.index.ask(probe, self.k)
+            self.now[probe] = outcome
+            self.first.setdefault(probe, outcome.f1)
+            found.append(outcome)
+        return found
+
+    def mean_f1(self, probes: Sequence[Probe]) -> float:
+        """Return the mean F1 of some probes as the memory is now; 1 where nothing was asked."""
+        return float(np.mean([self.now[probe].f1 for probe in probes])) if probes else 1.0
+
+    def attempt(self, repair: Repair, vectors: FloatArray, probe: Probe) -> Trial:
+        """Suppose a repair and ask every probe again; a refused one is taken back at once.
+
+        Args:
+            repair: The repair.
+            vectors: Embeddings of its derived memories, shape (M, d).
+            probe: The one that it is made for.
+        """
+        weights = self.index.weights.copy()
+        self.index.suppose(repair, vectors)
+        before, own = self.now[probe].f1, self.index.ask(probe, self.k)
+        refused, outcomes = None, {probe: own}
+        if own.f1 <= before + TOLERANCE:
+            refused = NO_GAIN
+        else:
+            outcomes = {one: self.index.ask(one, self.k) for one in self.now}
+            if any(outcomes[one].f1 < self.now[one].f1 - TOLERANCE for one in self.now):
+                refused = HARM
+        if refused is not None:
+            self.index.forget(repair, weights)
+        return Trial(before, own.f1, refused, outcomes, weights)
+
+    def take_back(self, repair: Repair, trial: Trial) -> None:
+        """Forget a repair that was good and is not written after all."""
+        self.index.forget(repair, trial.weights)
+
+    def accept(self, trial: Trial) -> None:
+        """Take up the outcomes of a repair that was written."""
+        self.now.update(trial.outcomes)

@@ -106,17 +106,21 @@ def bridge_edges(graph: MemoryGraph, count: int = BRIDGES) -> list[Edge]:
     pages = np.flatnonzero(~graph.derived)
     if len(pages) < 2:
         return []
-    centred = graph.unit[pages] - graph.unit[pages].mean(axis=0)
-    norms = np.linalg.norm(centred, axis=1, keepdims=True)
-    # pages that are all alike have no direction left
-    unit = unit_rows(np.where(norms > 1e-6, centred, 1.0).astype(np.float32))
-    near = nearest_rows(unit, count)
+    near = nearest_rows(centred_rows(graph.unit[pages]), count)
     pairs = {
         (min(a, b), max(a, b)): None
         for row, others in enumerate(near.tolist())
         for a, b in ((int(pages[row]), int(pages[other])) for other in others)
     }
     return [Edge(graph.ids[a], graph.ids[b], "bridge") for a, b in pairs]
+
+
+def centred_rows(unit: FloatArray) -> FloatArray:
+    """Return embeddings without what all of them have in common, as unit rows, shape (N, d)."""
+    centred = unit - unit.mean(axis=0)
+    norms = np.linalg.norm(centred, axis=1, keepdims=True)
+    # pages that are all alike have no direction left
+    return unit_rows(np.where(norms > 1e-6, centred, 1.0).astype(np.float32))
 
 
 def graded_weights(graph: MemoryGraph, strength: float = DECAY) -> FloatArray:

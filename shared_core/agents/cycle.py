@@ -129,10 +129,11 @@ class DreamCycle:
                 lock = stack.enter_context(self.bank.state.lock("cycle", wait=0.0))
                 remove_unborn(self.bank, lock)
             graph = read_graph(self.bank, self.graph_keys)
+            earlier = len(self.bank.state.runs(kinds=["cycle"]))
             if not dry_run:
                 run_id = self._begin(lock)
                 write = partial(self._write, graph, lock, run_id)
-            dreaming = self._dreaming(graph, write, stop, on_event, approve)
+            dreaming = self._dreaming(graph, earlier, write, stop, on_event, approve)
             ended = dreaming.run()
             report = self._report(dreaming, ended, run_id, time.perf_counter() - started)
             if run_id is not None:
@@ -161,6 +162,7 @@ class DreamCycle:
     def _dreaming(
         self,
         graph: MemoryGraph,
+        earlier: int,
         write: Write | None,
         stop: Callable[[], bool] | None,
         on_event: OnEvent | None,
@@ -174,6 +176,7 @@ class DreamCycle:
             consolidator=self.consolidator,
             config=self.config,
             write=write,
+            earlier=earlier,
             keys=self.bank.state.retrieval_keys(),
             stop=stop,
             on_event=on_event,

@@ -74,6 +74,8 @@ class KeptRepair:
     """For ``undo``; None in a dry run."""
     round: int
     proposal: ProposedRepair
+    repair: Repair = field(repr=False)
+    """Itself, so that what a dry run proposed can be made; no part of ``to_dict``."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values, flat."""

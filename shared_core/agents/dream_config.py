@@ -20,8 +20,8 @@ class DreamConfig:
     """T_max of Eq. 7; the paper converges within 2-3 [S]."""
     tau: float = 0.95
     """Mean F1 of a round's probes at which a cycle ends (Eq. 7) [O: the paper gives no number]."""
-    probes: int = 24
-    """Per round [O]."""
+    probes: int = 96
+    """Per round at most [O]."""
     partitions: int = 3
     """Each round looks for weak memories in another part of the bank [S]; how many parts is ours [O]."""
     k: int = 5
@@ -40,13 +40,16 @@ class DreamConfig:
     """lambda 2 of Eq. 3 [O]."""
     staleness: float = 0.3
     """lambda 3 of Eq. 3 [O]."""
-    threshold: float = 0.4
-    """phi(v) from which a memory is a target [O]."""
+    threshold: float = 0.1
+    """phi(v) from which a memory is a target, the weakest first [O]."""
     repairs: int = 20
     """Kept per cycle at most, besides those of round 0 [O]."""
+    growth: float = 0.1
+    """Derived memories in the bank, per memory of its own, at most; never fewer than 20 [O]."""
     seconds: float = 120.0
     """After which no further repair is tried; a call to a chat model is let finish [O]."""
     seed: int = 0
+    """Each cycle of a bank draws anew from it: the next one asks other questions."""
 
     def __post_init__(self) -> None:
         """Check the options."""
@@ -54,7 +57,17 @@ class DreamConfig:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ConfigError(f"{name}={value!r} must be a whole number, 1 or more")
-        for name in ("tau", "gamma", "eta", "decay", "connectivity", "redundancy", "staleness", "threshold"):
+        for name in (
+            "tau",
+            "gamma",
+            "eta",
+            "decay",
+            "growth",
+            "connectivity",
+            "redundancy",
+            "staleness",
+            "threshold",
+        ):
             value = getattr(self, name)
             if not 0.0 <= value <= 1.0:
                 raise ConfigError(f"{name}={value!r} is outside [0, 1]")

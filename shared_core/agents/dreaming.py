@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shared_core.agents.associating import association_repairs
+from shared_core.agents.associations import centred_rows
 from shared_core.agents.cycle_report import (
     Approve,
     DreamEvent,
@@ -60,6 +61,8 @@ logger = logging.getLogger(__name__)
 NOTHING, AGAIN = "nothing can be done without losing or inventing", "tried before"
 HELPED = "an earlier repair helped its probe"
 NOT_APPROVED, MEANWHILE = "not approved", "the memories changed meanwhile"
+FULL = "as many derived memories as config.growth allows"
+SEEDS_PER_CYCLE, LEAST_ROOM = 1000, 20
 BRIDGE_LOOKS = 4
 """Memories beyond k among which a bridge partner is sought: a partner that k finds needs no bridge [O]."""
 
@@ -78,6 +81,7 @@ class Dreaming:
         config: Options.
         write: Writes a repair; None for a dry run.
         keys: What earlier dreams wrote.
+        earlier: How many cycles the bank has had.
         stop: Asked between repairs.
         on_event: Told of every step; what it raises is logged.
         approve: Asked before a repair is written.
@@ -91,6 +95,7 @@ class Dreaming:
     config: DreamConfig
     write: Write | None
     keys: Sequence[RetrievalKey] = ()
+    earlier: int = 0
     stop: Callable[[], bool] | None = None
     on_event: OnEvent | None = None
     approve: Approve | None = None
@@ -103,7 +108,11 @@ class Dreaming:
         self.usable = usable(self.graph)
         self._asked = worth_asking(self.graph)
         self.verifier = Verifier(ProbeIndex(self.graph, self.embedder), self.config.k)
+        self._centred = centred_rows(self.graph.unit) if len(self.graph) else self.graph.unit
         self._terms = weakness_terms(self.graph)
+        self._seed = self.config.seed + SEEDS_PER_CYCLE * self.earlier
+        own = int(np.count_nonzero(~self.graph.derived))
+        self._room = max(LEAST_ROOM, int(self.config.growth * own)) - (len(self.graph) - own)
 
     def run(self) -> StoppedBy:
         """Dream until the memory answers its probes, or a budget is used up; returns what ended it."""
@@ -147,11 +156,11 @@ class Dreaming:
 
     def _groundwork(self) -> StoppedBy | None:
         """Restore what proved useful (Eq. 6), and write the associations of all pages: round 0."""
-        rng = np.random.default_rng(self.config.seed)
+        rng = np.random.default_rng(self._seed)
         rows = rng.permutation(self._asked)[: self.config.probes].tolist()
         targets = [Target(row=row, partner=None, weakness="isolated", score=0.0) for row in rows]
         # asked in the rules' words: a model's would cost a call per page
-        probes = RuleDreamer().probe(self.graph, targets, seed=self.config.seed)
+        probes = RuleDreamer().probe(self.graph, targets, seed=self._seed)
         trial = GroundworkTrial(self.graph, self.keys, self.embedder, probes, self.config.k)
         report = RoundReport(
             number=0,
@@ -193,7 +202,7 @@ class Dreaming:
 
     def _partitions(self, parts: int) -> Iterator[list[int]]:
         """Yield the rows of each round: a new random split of the bank per pass."""
-        rng = np.random.default_rng(self.config.seed)
+        rng = np.random.default_rng(self._seed)
         split: list[list[int]] = []
         for _ in range(self.config.rounds):
             if not split:
@@ -210,7 +219,7 @@ class Dreaming:
     def _round(self, number: int, part: list[int]) -> StoppedBy | None:
         config = self.config
         targets = self._targets(part)
-        probes = self.dreamer.probe(self.graph, targets, seed=config.seed + number)[: config.probes]
+        probes = self.dreamer.probe(self.graph, targets, seed=self._seed + number)[: config.probes]
         outcomes = self.verifier.ask(probes)
         failures = [(p, o) for p, o in zip(probes, outcomes, strict=True) if o.f1 < 1.0]
         report = RoundReport(
@@ -248,6 +257,7 @@ class Dreaming:
                 target,
                 partner=bridge_partner(
                     self.graph,
+                    self._centred,
                     target.row,
                     [
                         self.verifier.index.retrieve(query, looks)
@@ -274,6 +284,8 @@ class Dreaming:
         repair = self.consolidator.propose(self.graph, diagnosis)
         if repair is None:
             return self._reject(diagnosis, NOTHING)
+        if len(repair.memories) > self._room:
+            return self._reject(diagnosis, FULL)
         if (sign := digest(repair)) in self._tried:
             return self._reject(diagnosis, AGAIN)
         self._tried.add(sign)
@@ -301,8 +313,10 @@ class Dreaming:
             except (InvalidMemoryError, MemoryNotFoundError) as error:
                 logger.info("a repair was not written: %s", error)
                 return MEANWHILE
-        self.kept.append(KeptRepair(run_id=run_id, round=self.rounds[-1].number, proposal=offer))
-        self.tell("repair", self.kept[-1].to_dict())
+        self._room -= len(repair.memories)
+        kept = KeptRepair(run_id=run_id, round=self.rounds[-1].number, proposal=offer, repair=repair)
+        self.kept.append(kept)
+        self.tell("repair", kept.to_dict())
         return None
 
     def _embedded(self, repair: Repair) -> tuple[Repair, FloatArray]:

@@ -107,16 +107,17 @@ def word_frequency(texts: tuple[str, ...]) -> Counter[str]:
 
 
 def _bridge(graph: MemoryGraph, target: Target, frequency: Counter[str]) -> Probe | None:
+    """Ask with the partner's words only: whoever hears of one memory should be told of the other, too."""
     if target.partner is None:
         return None
     rows = (target.row, target.partner)
     said = [line_of(graph.texts[row], graph.speakers[row])[1] for row in rows]
-    cues = [rarest(text, frequency, CUES, set()) for text in said]
-    if not all(cues):
-        return None
+    cues = rarest(said[1], frequency, CUES, set())
     answers = [one for one in split_sentences(said[0]) if content_words(one)]
+    if not cues or not answers:
+        return None
     return Probe(
-        query=f"What has {' and '.join(cues[1])} to do with {' and '.join(cues[0])}?",
+        query=f"What should I keep in mind about {' and '.join(cues)}?",
         expected_answer=answers[0],
         targets=tuple(graph.ids[row] for row in rows),
         query_type="bridge",

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 LEAST_WEIGHT = 0.1
 """Memories below it are forgotten ones, and never repaired [O]."""
+RELATED = 0.2
+"""Centred cosine from which two memories have something to do with each other [O]."""
 _KINDS: tuple[Weakness, ...] = ("isolated", "redundant", "stale")
 
 
@@ -90,11 +92,15 @@ def weak_targets(terms: FloatArray, rows: Sequence[int], config: DreamConfig, li
     ]
 
 
-def bridge_partner(graph: MemoryGraph, row: int, rankings: Sequence[Sequence[int]]) -> int | None:
+def bridge_partner(
+    graph: MemoryGraph, centred: FloatArray, row: int, rankings: Sequence[Sequence[int]]
+) -> int | None:
     """Return the unlinked memory most often retrieved together with a row (Eq. 4), None where there is none.
 
     Args:
         graph: The graph; what shares an entity or session with the row, or an edge, is linked already.
+        centred: Embeddings without what all have in common, shape (N, d): short texts look alike for no
+            reason, and are partners only from a cosine of ``RELATED`` here.
         row: The target.
         rankings: What local probes about the target retrieved; those without the target count nothing.
     """
@@ -105,6 +111,6 @@ def bridge_partner(graph: MemoryGraph, row: int, rankings: Sequence[Sequence[int
     for ranking in rankings:
         if row in ranking:
             counts.update(other for other in ranking if other in allowed)
-    if not counts:
-        return None
-    return max(counts, key=lambda other: (counts[other], float(graph.unit[other] @ graph.unit[row]), -other))
+    near = {other: float(centred[other] @ centred[row]) for other in counts}
+    related = [other for other in counts if near[other] >= RELATED]
+    return max(related, key=lambda other: (counts[other], near[other], -other), default=None)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 COMMON = 64
 """Memories above which an entity says nothing about two of them [O]: the speakers of a conversation."""
+COMMON_SHARE, FEW = 0.2, 4
+"""The same as a share of the bank, for small banks; never fewer than 4 memories [O]."""
 
 
 class EntityIndex:
@@ -26,7 +28,7 @@ class EntityIndex:
 
     Args:
         entities: The names of each memory's entities, each once.
-        common: Entities in more memories than this connect nothing.
+        common: Entities in more memories than this, or than a fifth of all, connect nothing.
     """
 
     def __init__(self, entities: Sequence[Sequence[str]], common: int = COMMON) -> None:
@@ -44,7 +46,8 @@ class EntityIndex:
         self.frequency: Array = frequency
         """(E,) in how many memories each entity is."""
         self._entity_start = np.concatenate([np.zeros(1, np.int64), np.cumsum(frequency)])
-        self._connects = (frequency >= 2) & (frequency <= common)
+        most = min(common, max(FEW, int(COMMON_SHARE * len(entities))))
+        self._connects = (frequency >= 2) & (frequency <= most)
         self._number = numbers
 
     def __len__(self) -> int:

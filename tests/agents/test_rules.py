@@ -75,11 +75,12 @@ def test_weakness_has_three_terms_between_0_and_1(graph: MemoryGraph) -> None:
 def test_a_bridge_partner_is_unlinked_and_most_often_retrieved_together(graph: MemoryGraph) -> None:
     row, linked = 2, set(graph.linked(2).tolist()) | set(graph.in_session[int(graph.session[2])].tolist())
     free = [other for other in range(7) if other not in linked]
-    assert (
-        bridge_partner(graph, row, [[row, free[0]], [row, free[0], free[1]], [free[1], free[1]]]) == free[0]
-    )
-    assert bridge_partner(graph, row, [[row, *linked]]) is None
-    assert bridge_partner(graph, row, [[free[0], free[1]]]) is None
+    alike, unlike = np.ones((7, 1)), np.eye(7)
+    together = [[row, free[0]], [row, free[0], free[1]], [free[1], free[1]]]
+    assert bridge_partner(graph, alike, row, together) == free[0]
+    assert bridge_partner(graph, unlike, row, together) is None
+    assert bridge_partner(graph, alike, row, [[row, *linked]]) is None
+    assert bridge_partner(graph, alike, row, [[free[0], free[1]]]) is None
 
 
 def test_suspects_and_forgotten_memories_are_not_usable(bank: MemoryBank) -> None:

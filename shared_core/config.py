@@ -364,10 +364,14 @@ class AssociativeConfig:
     """Added to the factor of a page whose speaker is the only one that the query names."""
     bridge_share: float = 0.3
     """What a page gets of the mean score of the pages that bridges link it with."""
+    rerank_top: int = 20
+    """How many candidates a reranker sees."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.k, int) or isinstance(self.k, bool) or self.k < 1:
-            raise ConfigError(f"k={self.k!r} must be a whole number, 1 or more")
+        for name in ("k", "rerank_top"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ConfigError(f"{name}={value!r} must be a whole number, 1 or more")
         _in_range("min_weight", self.min_weight, 0, 1)
         _positive("rrf_k", self.rrf_k)
         _in_range("speaker_bonus", self.speaker_bonus, 0, 10)

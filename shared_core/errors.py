@@ -31,6 +31,10 @@ class BankLockedError(DreamError):
     """Another dreamer holds the bank; the message names it."""
 
 
+class SchedulerError(DreamError):
+    """A scheduler is closed, was made before a fork, or is asked to wait for itself."""
+
+
 class DimensionMismatchError(DreamError, ValueError):
     """Embeddings of one dimension meet a collection or embedder of another."""
 

@@ -81,6 +81,15 @@ class Embedder(Protocol):
 
 
 @runtime_checkable
+class BatchEmbedder(Protocol):
+    """An embedder that takes many queries at once; ours do."""
+
+    def embed_queries(self, texts: list[str]) -> Sequence[Sequence[float]] | FloatArray:
+        """Return one vector per query."""
+        ...
+
+
+@runtime_checkable
 class Reranker(Protocol):
     """Scores candidate texts against a query, each in [0, 1], larger is better."""
 

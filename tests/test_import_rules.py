@@ -25,6 +25,7 @@ LAYERS = (
     "bank",
     "retrieval",
     "agents",
+    "scheduling",
     "evaluation",
     "reporting",
     "cli",

@@ -24,8 +24,9 @@ from shared_core.agents.associations import (
     scene_keys,
     sentence_keys,
 )
+from shared_core.agents.weakness import usable
 from shared_core.bank.graph import GraphKeys, MemoryGraph, read_graph
-from shared_core.bank.repairing import SUSPECT, Repair, apply_repair, remove_unborn
+from shared_core.bank.repairing import Repair, apply_repair, remove_unborn
 from shared_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def associate(
         run_id = _commit(bank, repairs, lock) if repairs else None
     return AssociationReport(
         run_id=run_id,
-        pages=len(_usable(graph)),
+        pages=len(usable(graph).tolist()),
         keys=sum(len(repair.keys) for repair in repairs),
         edges=sum(len(repair.edges) for repair in repairs),
         reweighted=sum(len(repair.weights) for repair in repairs),
@@ -121,7 +122,7 @@ def association_repairs(
     def new(keys: list[RetrievalKey]) -> tuple[RetrievalKey, ...]:
         return tuple(key for key in keys if (key.memory_id, key.kind, key.text) not in known)
 
-    rows = _usable(graph)
+    rows = usable(graph).tolist()
     said = {memory_id for memory_id, kind, _ in known if kind == "sentence"}
     unread = [row for row in rows if graph.ids[row] not in said]
     stages: list[Callable[[], Repair]] = [
@@ -162,11 +163,6 @@ def _commit(bank: MemoryBank, repairs: list[Repair], lock: BankLock) -> str:
     for repair in repairs:
         apply_repair(bank, repair, lock=lock, parent=run.run_id)
     return run.run_id
-
-
-def _usable(graph: MemoryGraph) -> list[int]:
-    usable = ~graph.derived & (graph.suspicion < SUSPECT) & (graph.weights > 0)
-    return [int(row) for row in np.flatnonzero(usable)]
 
 
 def _lowered(graph: MemoryGraph, decay: float) -> dict[str, float]:

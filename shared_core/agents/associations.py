@@ -79,15 +79,16 @@ def scene_keys(graph: MemoryGraph, rows: Sequence[int], width: int) -> list[Retr
 
     Args:
         graph: The pages.
-        rows: Which of them; a page without a known session has no scene.
+        rows: Which of them, and of what may be quoted; a page without a known session has no scene.
         width: Turns before and after, one of ``SCENES``.
     """
     kinds = {1: "scene1", 2: "scene2", 4: "scene4"}
-    keys = []
+    keys, allowed = [], set(rows)
     for row in rows:
         around = neighbours_in_session(graph.session, graph.in_session, row, width)
-        if len(around):
-            text = "\n".join(spoken_line(graph.texts[near], graph.speakers[near]) for near in around.tolist())
+        quoted = [near for near in around.tolist() if near in allowed]
+        if quoted:
+            text = "\n".join(spoken_line(graph.texts[near], graph.speakers[near]) for near in quoted)
             keys.append(RetrievalKey(graph.ids[row], kinds[width], text))  # type: ignore[arg-type]
     return keys
 

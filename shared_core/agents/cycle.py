@@ -22,6 +22,7 @@ from shared_core.agents.llm_agents import llm_agents
 from shared_core.agents.rule_analyst import RuleAnalyst
 from shared_core.agents.rule_consolidator import RuleConsolidator
 from shared_core.agents.rule_dreamer import RuleDreamer
+from shared_core.bank import intake
 from shared_core.bank.conversation import ConversationMemory
 from shared_core.bank.graph import GraphKeys, MemoryGraph, read_graph
 from shared_core.bank.repairing import Repair, apply_repair, remove_unborn
@@ -121,8 +122,10 @@ class DreamCycle:
 
         Raises:
             BankLockedError: Another dreamer is at work (not raised by a dry run, which writes nothing).
+            DimensionMismatchError: The bank's embedder is not the one that it was filled with.
         """
         started = time.perf_counter()
+        self._check_embedder()
         with ExitStack() as stack:
             run_id, write = None, None
             if not dry_run:
@@ -158,6 +161,10 @@ class DreamCycle:
             raise
 
     # ---- inner
+
+    def _check_embedder(self) -> None:
+        matrix = intake.as_matrix([self._embedder.embed_query("dimension")])
+        intake.check_embeddings(matrix, 1, self.bank.content.dimension(), self.bank.content.name)
 
     def _dreaming(
         self,

@@ -157,7 +157,7 @@ class Dreaming:
     def _groundwork(self) -> StoppedBy | None:
         """Restore what proved useful (Eq. 6), and write the associations of all pages: round 0."""
         rng = np.random.default_rng(self._seed)
-        rows = rng.permutation(self._asked)[: self.config.probes].tolist()
+        rows = rng.permutation(self._asked)[: self._most_targets].tolist()
         targets = [Target(row=row, partner=None, weakness="isolated", score=0.0) for row in rows]
         # asked in the rules' words: a model's would cost a call per page
         probes = RuleDreamer().probe(self.graph, targets, seed=self._seed)
@@ -249,9 +249,10 @@ class Dreaming:
 
     def _targets(self, part: list[int]) -> list[Target]:
         """Return the weak memories of a partition with their bridge partners (Eq. 3 and 4)."""
-        # a target gives about three probes
-        limit = max(1, self.config.probes // 3)
-        looks = self.config.k + BRIDGE_LOOKS
+        weak = weak_targets(self._terms, part, self.config, self._most_targets)
+        index, looks = self.verifier.index, self.config.k + BRIDGE_LOOKS
+        asked = {target.row: local_queries(self.graph, target.row) for target in weak}
+        index.learn([query for queries in asked.values() for query in queries])
         return [
             replace(
                 target,
@@ -259,14 +260,16 @@ class Dreaming:
                     self.graph,
                     self._centred,
                     target.row,
-                    [
-                        self.verifier.index.retrieve(query, looks)
-                        for query in local_queries(self.graph, target.row)
-                    ],
+                    [index.retrieve(query, looks) for query in asked[target.row]],
                 ),
             )
-            for target in weak_targets(self._terms, part, self.config, limit)
+            for target in weak
         ]
+
+    @property
+    def _most_targets(self) -> int:
+        # a target gives about three probes
+        return max(1, self.config.probes // 3)
 
     def _ended(self) -> StoppedBy | None:
         if self.stop is not None and self.stop():
@@ -279,25 +282,37 @@ class Dreaming:
 
     def _repair(self, diagnosis: Diagnosis) -> str | None:
         """Propose, suppose, verify and write one repair; returns why it was not kept."""
+        found = self._proposal(diagnosis)
+        refused = found if isinstance(found, str) else self._try(found, diagnosis)
+        if refused is not None:
+            data = {"diagnosis": diagnosis.to_dict(), "query": diagnosis.probe.query, "why": refused}
+            self.tell("rejected", data)
+        return refused
+
+    def _proposal(self, diagnosis: Diagnosis) -> Repair | str:
+        """Return a repair to be tried, or why there is none."""
         if self.verifier.now[diagnosis.probe].f1 >= 1.0:
-            return self._reject(diagnosis, HELPED)
+            return HELPED
         repair = self.consolidator.propose(self.graph, diagnosis)
         if repair is None:
-            return self._reject(diagnosis, NOTHING)
+            return NOTHING
         if len(repair.memories) > self._room:
-            return self._reject(diagnosis, FULL)
+            return FULL
         if (sign := digest(repair)) in self._tried:
-            return self._reject(diagnosis, AGAIN)
+            return AGAIN
         self._tried.add(sign)
+        return repair
+
+    def _try(self, repair: Repair, diagnosis: Diagnosis) -> str | None:
+        """Suppose, verify and write a repair; returns why it was not kept."""
         repair, vectors = self._embedded(repair)
         trial = self.verifier.attempt(repair, vectors, diagnosis.probe)
         if trial.refused is not None:
-            return self._reject(diagnosis, trial.refused)
-        if (
-            refused := self._write(repair, proposed(repair, diagnosis, trial.before, trial.after))
-        ) is not None:
+            return trial.refused
+        refused = self._write(repair, proposed(repair, diagnosis, trial.before, trial.after))
+        if refused is not None:
             self.verifier.take_back(repair, trial)
-            return self._reject(diagnosis, refused)
+            return refused
         self.verifier.accept(trial)
         return None
 
@@ -328,7 +343,3 @@ class Dreaming:
             replace(memory, embedding=vector) for memory, vector in zip(repair.memories, vectors, strict=True)
         )
         return replace(repair, memories=memories), vectors
-
-    def _reject(self, diagnosis: Diagnosis, why: str) -> str:
-        self.tell("rejected", {"diagnosis": diagnosis.to_dict(), "query": diagnosis.probe.query, "why": why})
-        return why

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shared_core.agents.probe_index import ranking_f1
+from shared_core.agents.probe_index import embed_queries, ranking_f1
 from shared_core.config import AssociativeConfig
 from shared_core.retrieval.association_index import AssociationIndex
 
@@ -53,7 +53,7 @@ class GroundworkTrial:
         self.keys = list(keys)
         self.probes = list(probes)
         self.k = k
-        self._vectors = [np.asarray(embedder.embed_query(probe.query), np.float32) for probe in probes]
+        self._vectors = embed_queries(embedder, [probe.query for probe in probes]) if probes else ()
         self._covers = [
             frozenset({memory_id, *(graph.ids[source] for source in graph.sources.get(row, ()))})
             for row, memory_id in enumerate(graph.ids)

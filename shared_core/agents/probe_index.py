@@ -16,6 +16,7 @@ import numpy as np
 from shared_core.agents.protocol import Probe, Retrieval
 from shared_core.dynamics.geometry import unit_rows
 from shared_core.retrieval.bm25 import Bm25Index
+from shared_core.types import BatchEmbedder
 
 if TYPE_CHECKING:
     from shared_core.bank.graph import MemoryGraph
@@ -46,6 +47,13 @@ def ranking_f1(covers: Sequence[frozenset[str]], wanted: set[str]) -> tuple[floa
     recall = len(found) / len(wanted)
     total = precision + recall
     return (2 * precision * recall / total if total else 0.0), recall
+
+
+def embed_queries(embedder: Embedder, queries: Sequence[str]) -> FloatArray:
+    """Return unit vectors of queries, shape (len(queries), d), in one batch where the embedder has one."""
+    if isinstance(embedder, BatchEmbedder):
+        return unit_rows(np.asarray(embedder.embed_queries(list(queries)), np.float32))
+    return unit_rows(np.asarray([embedder.embed_query(query) for query in queries], np.float32))
 
 
 class ProbeIndex:
@@ -122,6 +130,21 @@ class ProbeIndex:
                 del self._row_of[memory_id]
         self.weights = weights
 
+    def learn(self, queries: Sequence[str]) -> None:
+        """Embed queries that will be asked, together where the embedder can."""
+        new = [query for query in dict.fromkeys(queries) if query not in self._queries]
+        if new:
+            self._queries.update(zip(new, embed_queries(self._embedder, new), strict=True))
+
+    def nearness(self, queries: Sequence[str], vectors: FloatArray) -> FloatArray:
+        """Return the cosine of each query to the nearest of some vectors, shape (len(queries),)."""
+        self.learn(queries)
+        if not len(vectors) or not queries:
+            return np.zeros(len(queries))
+        asked = np.stack([self._queries[query] for query in queries])
+        nearest: FloatArray = (asked @ unit_rows(np.asarray(vectors, np.float32)).T).max(axis=1)
+        return nearest
+
     def embed(self, texts: Sequence[str]) -> FloatArray:
         """Return embeddings of derived texts, shape (len(texts), d)."""
         return np.asarray(self._embedder.embed_documents(list(texts)), np.float32)
@@ -129,9 +152,7 @@ class ProbeIndex:
     def _ranked(self, query: str, k: int) -> list[tuple[int, float]]:
         if not self.ids:
             return []
-        if query not in self._queries:
-            vector = np.asarray(self._embedder.embed_query(query), np.float32)
-            self._queries[query] = unit_rows(vector[None])[0]
+        self.learn([query])
         similarity = self._unit @ self._queries[query]
         fused = np.zeros(len(self.ids))
         order = np.argsort(-similarity, kind="stable")

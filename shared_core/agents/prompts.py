@@ -137,21 +137,21 @@ def harmless(text: str, limit: int = PAGE_CHARACTERS) -> str:
     return flat if len(flat) <= limit else f"{flat[:limit].rstrip()} …"
 
 
-def _prompt(task: str, pages: Sequence[ShownPage], schema: Mapping[str, Any]) -> Prompt:
-    named = {f"p{at}": page for at, page in enumerate(pages, 1)}
-    lines = [f"{name}: {_quoted(page.text)}" for name, page in named.items()]
-    mark = _mark(task, lines)
-    user = "\n".join([f"{mark} pages begin", *lines, f"{mark} pages end", "", task])
-    return Prompt((ChatMessage("system", _RULES.format(mark=mark)), ChatMessage("user", user)), named, schema)
-
-
-def _mark(task: str, lines: Sequence[str]) -> str:
-    shown = "\n".join([task, *lines])
+def fence(shown: str) -> str:
+    """Return a mark for the lines before and after a text, which the text neither holds nor could foresee."""
     for salt in range(1000):
         digest = hashlib.blake2b(f"{salt}\n{shown}".encode(), digest_size=12).hexdigest()
         if digest not in shown:
             return f"#{digest}"
     raise AssertionError("a digest of 96 bits does not occur a thousand times")
+
+
+def _prompt(task: str, pages: Sequence[ShownPage], schema: Mapping[str, Any]) -> Prompt:
+    named = {f"p{at}": page for at, page in enumerate(pages, 1)}
+    lines = [f"{name}: {_quoted(page.text)}" for name, page in named.items()]
+    mark = fence("\n".join([task, *lines]))
+    user = "\n".join([f"{mark} pages begin", *lines, f"{mark} pages end", "", task])
+    return Prompt((ChatMessage("system", _RULES.format(mark=mark)), ChatMessage("user", user)), named, schema)
 
 
 def _quoted(text: str) -> str:

@@ -6,7 +6,7 @@ may get worse is ours [O].
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -52,8 +52,9 @@ class Verifier:
         self.first: dict[Probe, float] = {}
         """F1 of each probe when it was first asked."""
 
-    def ask(self, probes: Iterable[Probe]) -> list[Retrieval]:
+    def ask(self, probes: Sequence[Probe]) -> list[Retrieval]:
         """Ask new probes, and remember what they retrieve."""
+        self.index.learn([probe.query for probe in probes])
         found = []
         for probe in probes:
             outcome = self.now.get(probe) or self.index.ask(probe, self.k)
@@ -80,13 +81,21 @@ class Verifier:
         refused, outcomes = None, {probe: own}
         if own.f1 <= before + TOLERANCE:
             refused = NO_GAIN
-        else:
-            outcomes = {one: self.index.ask(one, self.k) for one in self.now}
-            if any(outcomes[one].f1 < self.now[one].f1 - TOLERANCE for one in self.now):
-                refused = HARM
+        elif not self._others(probe, vectors, outcomes):
+            refused = HARM
         if refused is not None:
             self.index.forget(repair, weights)
         return Trial(before, own.f1, refused, outcomes, weights)
+
+    def _others(self, probe: Probe, vectors: FloatArray, outcomes: dict[Probe, Retrieval]) -> bool:
+        """Ask all other probes, those nearest to what is new first; tells whether none got worse."""
+        others = [one for one in self.now if one != probe]
+        near = self.index.nearness([one.query for one in others], vectors)
+        for at in np.argsort(-near, kind="stable"):
+            outcomes[others[at]] = self.index.ask(others[at], self.k)
+            if outcomes[others[at]].f1 < self.now[others[at]].f1 - TOLERANCE:
+                return False
+        return True
 
     def take_back(self, repair: Repair, trial: Trial) -> None:
         """Forget a repair that was good and is not written after all."""

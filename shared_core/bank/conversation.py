@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +38,8 @@ class Page:
     time: datetime | None = None
     """When it was said; without a zone it counts as UTC where ages are compared."""
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
-    """Give the id of the message where there is one: a page that is stored already is not stored twice."""
+    """Give the id of the message where there is one: a page that is stored already is not stored twice, and
+    keeps its first time where it is given again with another."""
     metadata: Metadata = field(default_factory=dict)
 
     def stored_text(self) -> str:
@@ -145,16 +146,9 @@ class ConversationMemory:
         Returns:
             What moved where.
         """
-        placed = self._tiers.read()
-        recent = [i for i, placement in placed.items() if placement.tier in ("stim", "ltsm", "mtem")]
-        states = zip(recent, self.bank.state.get(recent), strict=True)
-        last_used = {memory_id: state.last_access or 0.0 for memory_id, state in states}
-        entries = [i for i, placement in placed.items() if placement.tier == "ltsm"] + list(new) * (
-            tier == "ltsm"
+        return self._tiers.place(
+            new, tier, last_used=self._last_used, quoted=self._quoted, config=self.config
         )
-        held = self.bank.content.get(entries)
-        quoted = {source for record in held.values() for source in sources_of(record.metadata)}
-        return self._tiers.place(new, tier, last_used=last_used, quoted=quoted, config=self.config)
 
     def tiers(self) -> dict[str, Placement]:
         """Return where every page and entry stands."""
@@ -168,18 +162,37 @@ class ConversationMemory:
         """``add_pages`` in a thread, without blocking the event loop."""
         return await asyncio.to_thread(self.add_pages, pages, **options)
 
+    def _last_used(self, ids: Sequence[str]) -> dict[str, float]:
+        return {i: state.last_access or 0.0 for i, state in zip(ids, self.bank.state.get(ids), strict=True)}
+
+    def _quoted(self, entries: Sequence[str]) -> set[str]:
+        held = self.bank.content.get(entries)
+        return {source for record in held.values() for source in sources_of(record.metadata)}
+
     def _new(self, pages: Sequence[Page]) -> list[Page]:
         held = self.bank.content.get(list(dict.fromkeys(page.id for page in pages)))
         seen: dict[str, Page] = {}
         new: list[Page] = []
         for page in pages:
-            stored = held.get(page.id)
-            known = seen[page.id].stored_text() if page.id in seen else stored and stored.text
+            first, stored = seen.get(page.id), held.get(page.id)
+            known, time = None, None
+            if first is not None:
+                known, time = first.stored_text(), first.time
+            elif stored is not None:
+                known, time = stored.text, _time_in(stored.metadata)
             if known is None:
                 new.append(page)
-            elif known != page.stored_text():
+            elif known != replace(page, time=time).stored_text():
                 raise InvalidMemoryError(
                     f"page {page.id!r} is stored with another text: give the new one an id of its own"
                 )
-            seen[page.id] = page
+            seen.setdefault(page.id, page)
         return new
+
+
+def _time_in(metadata: Metadata) -> datetime | None:
+    try:
+        return datetime.fromisoformat(str(metadata.get(TIME)))
+    except ValueError:
+        # none, or of a memory that is no page of ours and only has its id
+        return None

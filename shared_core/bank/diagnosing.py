@@ -6,7 +6,7 @@ Joins ``dynamics.terms`` (which knows no storage) to a bank's content; reads onl
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 CHECKED_KEYS = 5
 SAME_MODEL = 0.5
-"""Median cosine of keys embedded anew with their stored embeddings, below which the model is another [O]."""
+"""Median cosine of keys embedded anew with their stored embeddings, from which those are of the keys [O]."""
+RELATED_MODEL = 0.25
+"""And below which the model is another; between the two, more than the keys was embedded [O]."""
 
 
 @dataclass(frozen=True)
@@ -93,12 +95,18 @@ def judge_bank(
     matrix = np.asarray(embeddings, np.float32)
     embed = _embedding(bank.embedder, matrix.shape[1]) if embeds and bank.embedder is not None else None
     view = _view(bank, ids, matrix, embed, config)
-    if embed is not None:
-        _check_model(view.keys, view.unit, embed)
+    anew: list[str] = []
+    if embed is not None and not _are_of_the_keys(view.keys, view.unit, embed):
+        # of a memory removed meanwhile there is no text, and some models refuse to embed nothing
+        view = replace(view, unit=embed([key if key.strip() else "-" for key in view.keys]))
+        anew.append(
+            f"the stored embeddings are of more than the texts, such as metadata before them: all {len(ids)} "
+            "texts were embedded anew for the diagnosis"
+        )
     verdict = judge(view)
     if not ids:
         return verdict, ["the bank is empty: there is nothing to diagnose"]
-    return verdict, _absences(bank, view, verdict) + verdict.warnings
+    return verdict, anew + _absences(bank, view, verdict) + verdict.warnings
 
 
 def _view(
@@ -173,15 +181,25 @@ def _embedding(embedder: Embedder, dimension: int) -> Callable[[list[str]], Floa
     return embed
 
 
-def _check_model(keys: Sequence[str], unit: FloatArray, embed: Callable[[list[str]], FloatArray]) -> None:
-    """Embed a few keys again: another model of the same dimension would be wrong without a word."""
+def _are_of_the_keys(keys: Sequence[str], unit: FloatArray, embed: Callable[[list[str]], FloatArray]) -> bool:
+    """Embed a few keys again and tell whether the stored embeddings are theirs.
+
+    LlamaIndex puts a node's metadata before its text when it embeds it. Another model of the same dimension
+    would be wrong without a word.
+
+    Raises:
+        ConfigError: It is another model.
+    """
     rows = [row for row, key in enumerate(keys) if key.strip()]
     rows = rows[:: max(1, len(rows) // CHECKED_KEYS)][:CHECKED_KEYS]
     if not rows:
-        return
+        return True
     cosines = np.einsum("ij,ij->i", embed([keys[row] for row in rows]), unit[rows])
-    if (agreement := float(np.median(cosines))) < SAME_MODEL:
+    agreement = float(np.median(cosines))
+    if agreement < RELATED_MODEL:
         raise ConfigError(
             f"the embedder does not give the stored embeddings (median cosine {agreement:.2f} on {len(rows)} "
-            f"keys, expected {SAME_MODEL} or more): pass the embedder that the collection was filled with"
+            f"keys, expected {RELATED_MODEL} or more): pass the embedder that it was filled with; "
+            "if it is, embed less metadata with the texts (LlamaIndex: excluded_embed_metadata_keys)"
         )
+    return agreement >= SAME_MODEL

@@ -5,13 +5,14 @@ Joins the verdict of a sweep's terms to ids and to the journal; reads only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sqlalchemy import exists, select
 
+from shared_core.bank.derived import is_derived, sources_of
 from shared_core.bank.diagnosing import judge_bank
 from shared_core.bank.schema import changes, contents, reading, runs
 from shared_core.bank.sweeping import usable_rows
@@ -66,6 +67,18 @@ class Neighbour:
 
 
 @dataclass(frozen=True, kw_only=True)
+class QuotedSource:
+    """A memory that a derived one quotes, and whose state it follows at the next sweep."""
+
+    id: str
+    weight: float
+    """As retrieval sees it: 0 if softly deleted, or no longer in the bank."""
+    suspicion: float
+    flagged: bool
+    """A sweep with this config would lower it now."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunChange:
     """What one journalled run changed of the memory."""
 
@@ -90,16 +103,18 @@ class Explanation:
     """Under ``value_key``; None where there is none."""
     state: MemoryState
     takes_part: bool
-    """False: softly deleted, or without a usable embedding; then the terms say nothing of it."""
+    """False: derived, softly deleted, or without a usable embedding; then the terms say nothing of it."""
     memories: int
     """How many take part in a sweep; ranks are out of so many."""
     flagged: bool
-    """A sweep with this config would lower it now."""
+    """A sweep with this config would lower it now; a derived one, because it would lower a source."""
     score: float | None
     """All terms together: 1 or more where it is flagged, below 1 otherwise; None where it takes no part."""
     rank: int | None
     """Of that score, as for a term."""
     terms: list[TermExplanation]
+    quotes: list[QuotedSource]
+    """Of a derived memory, what it quotes: it takes no part and follows these."""
     nearest: list[Neighbour]
     """The memories of most similar embedding, at most 5."""
     runs: list[RunChange]
@@ -131,6 +146,8 @@ def explain_memory(bank: MemoryBank, memory_id: str, config: ForgettingConfig) -
     row = kept.index(memory_id) if memory_id in kept else None
     value = None if bank.value_key is None else memory.metadata.get(bank.value_key)
     score = None if row is None else float(verdict.score[row])
+    suspects = {one for one, flagged in zip(kept, verdict.flagged, strict=True) if flagged}
+    quotes = _quotes(bank, sources_of(memory.metadata), suspects) if is_derived(memory_id) else []
     return Explanation(
         id=memory_id,
         text=memory.text,
@@ -138,10 +155,11 @@ def explain_memory(bank: MemoryBank, memory_id: str, config: ForgettingConfig) -
         state=memory.state,
         takes_part=row is not None,
         memories=len(kept),
-        flagged=row is not None and bool(verdict.flagged[row]),
+        flagged=memory_id in suspects or any(one.flagged for one in quotes),
         score=score,
         rank=None if score is None else int(np.count_nonzero(verdict.score >= score)),
         terms=[] if row is None else [_explained(one, row, kept) for one in verdict.terms],
+        quotes=quotes,
         nearest=[] if row is None else _nearest(row, kept, matrix),
         runs=_runs(bank, memory_id),
         warnings=warnings,
@@ -165,6 +183,21 @@ def _explained(scored: ScoredTerm, row: int, ids: Sequence[str]) -> TermExplanat
         neighbours=[] if evidence is None else [ids[other] for other in evidence.neighbours],
         details={} if evidence is None else dict(evidence.details),
     )
+
+
+def _quotes(bank: MemoryBank, sources: Sequence[str], suspects: Collection[str]) -> list[QuotedSource]:
+    held = set(bank.content.matching(None, None, list(sources)))
+    weights = bank.weights(list(sources)).tolist()
+    suspicion = bank.state.columns().gather(sources, "suspicion").tolist()
+    return [
+        QuotedSource(
+            id=one,
+            weight=w if one in held else 0.0,
+            suspicion=s if one in held else 0.0,
+            flagged=one in suspects,
+        )
+        for one, w, s in zip(sources, weights, suspicion, strict=True)
+    ]
 
 
 def _nearest(row: int, ids: Sequence[str], embeddings: FloatArray) -> list[Neighbour]:

@@ -10,26 +10,31 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timezone
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from shared_core.bank.conversation import SESSION, SPEAKER, TIME
 from shared_core.bank.derived import is_derived, sources_of
+from shared_core.bank.entity_cache import RULES
 from shared_core.bank.entity_index import EntityIndex
 from shared_core.dynamics.geometry import unit_rows
-from shared_core.language import EntityExtractor, RuleExtractor
 
 if TYPE_CHECKING:
+    from shared_core.bank.chroma import ChromaContent
+    from shared_core.bank.columns import Columns
     from shared_core.bank.edges import Edge
     from shared_core.bank.memory_bank import MemoryBank
     from shared_core.bank.records import Record
+    from shared_core.language import EntityExtractor
     from shared_core.types import Array, BoolArray, FloatArray
 
 NO_SESSION = -1
+FIRST_MOMENT, LAST_MOMENT = -62135596800.0, 253402300799.0
+"""Unix time of the years 1 to 9999: what a date can say."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +45,28 @@ class GraphKeys:
     speaker: str = SPEAKER
     time: str = TIME
     """ISO 8601 text, or Unix time in seconds."""
+
+
+@dataclass(eq=False)
+class FoundEntities:
+    """The entities of some memories, searched for when they are first asked for."""
+
+    texts: Sequence[str]
+    speakers: Sequence[str | None]
+    time: FloatArray
+    extractor: EntityExtractor | None
+
+    @cached_property
+    def index(self) -> EntityIndex:
+        """Filed both ways."""
+        rows = zip(self.texts, self.speakers, map(_day, self.time.tolist()), strict=True)
+        if self.extractor is not None:
+            extract = self.extractor
+            return EntityIndex(
+                [sorted({entity.norm for entity in extract(text, speaker=who)}) for text, who, _ in rows]
+            )
+        rules = RULES.reading({speaker for speaker in self.speakers if speaker})
+        return EntityIndex([rules.norms(*row) for row in rows])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -66,10 +93,15 @@ class MemoryGraph:
     """Of each derived memory, what it quotes."""
     explicit: dict[int, set[int]]
     """Neighbours by explicit edges."""
-    entities: EntityIndex = field(repr=False)
+    found: FoundEntities = field(repr=False)
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def entities(self) -> EntityIndex:
+        """What each memory mentions."""
+        return self.found.index
 
     @cached_property
     def row_of(self) -> dict[str, int]:
@@ -93,8 +125,7 @@ class MemoryGraph:
 
     def day(self, row: int) -> date | None:
         """Return the day on which a memory was said, where it is known."""
-        moment = self.time[row]
-        return None if np.isnan(moment) else datetime.fromtimestamp(float(moment), timezone.utc).date()
+        return _day(float(self.time[row]))
 
     def linked(self, row: int) -> Array:
         """Return the neighbours by shared entities and explicit edges, ascending."""
@@ -122,75 +153,137 @@ def read_graph(
         keys: Where session, speaker and time stand in the metadata.
         extractor: Finds entities; default: the rules, with the bank's speakers as known names.
     """
-    keys = keys or GraphKeys()
-    embedded, matrix = bank.content.embeddings()
-    place = {memory_id: row for row, memory_id in enumerate(embedded)}
-    records = [record for page in bank.content.records() for record in page if record.id in place]
+    content = read_content(bank.content, keys or GraphKeys())
     columns = bank.state.columns()
-    known = columns.rows
-    ids = [record.id for record in records]
-    deleted = columns.gather(ids, "deleted")
-    kept = [
-        record
-        for record, gone in zip(records, deleted, strict=True)
-        if not gone and (record.id in known or not is_derived(record.id))
-    ]
-    ids = [record.id for record in kept]
+    rows = content.visible(columns)
+    accessed = last_access(bank, [content.ids[row] for row in rows.tolist()])
+    return graph_of(content, rows, columns, bank.state.edges(), accessed, extractor)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GraphContent:
+    """What a collection says of its N records, visible or not, in order of insertion."""
+
+    ids: list[str]
+    texts: list[str]
+    sessions: list[str | None]
+    speakers: list[str | None]
+    time: FloatArray
+    """Unix time; NaN where unknown."""
+    sources: dict[str, tuple[str, ...]]
+    """Of each derived memory, what it quotes."""
+    unit: FloatArray
+    """(N, d) unit embeddings."""
+
+    @classmethod
+    def of(cls, records: Sequence[Record], matrix: FloatArray, keys: GraphKeys) -> GraphContent:
+        """Return the content of records and their embeddings, shape (N, d)."""
+        return cls(
+            ids=[record.id for record in records],
+            texts=[record.text for record in records],
+            sessions=[_text(record.metadata.get(keys.session)) for record in records],
+            speakers=[_text(record.metadata.get(keys.speaker)) for record in records],
+            time=np.array([_moment(record.metadata.get(keys.time)) for record in records], float),
+            sources={r.id: sources_of(r.metadata) for r in records if is_derived(r.id)},
+            unit=unit_rows(matrix) if len(records) else matrix,
+        )
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def followed_by(self, added: GraphContent) -> GraphContent:
+        """Return this content with records behind it."""
+        if not len(self) or not len(added):
+            return self if len(self) else added
+        return GraphContent(
+            ids=self.ids + added.ids,
+            texts=self.texts + added.texts,
+            sessions=self.sessions + added.sessions,
+            speakers=self.speakers + added.speakers,
+            time=np.concatenate([self.time, added.time]),
+            sources={**self.sources, **added.sources},
+            unit=np.concatenate([self.unit, added.unit]),
+        )
+
+    def visible(self, columns: Columns) -> Array:
+        """Return the rows that are neither softly deleted nor derived and not committed."""
+        rows = np.flatnonzero(columns.gather(self.ids, "deleted") == 0.0)
+        if not self.sources:
+            return rows
+        size = len(columns)
+        born = [
+            row
+            for row in rows.tolist()
+            if self.ids[row] not in self.sources or columns.rows.get(self.ids[row], size) < size
+        ]
+        return np.asarray(born, np.int64)
+
+
+def read_content(stored: ChromaContent, keys: GraphKeys) -> GraphContent:
+    """Read all records and embeddings of a bank."""
+    embedded, matrix = stored.embeddings()
+    place = {memory_id: row for row, memory_id in enumerate(embedded)}
+    # a writer may have shifted the pages while they were read
+    records = {record.id: record for page in stored.records() for record in page if record.id in place}
+    rows = [place[memory_id] for memory_id in records]
+    return GraphContent.of(list(records.values()), matrix[rows] if rows else matrix, keys)
+
+
+def last_access(bank: MemoryBank, ids: Sequence[str]) -> FloatArray:
+    """Return the Unix time of each memory's last retrieval, NaN where there was none."""
+    return np.array([state.last_access or np.nan for state in bank.state.get(ids)], float)
+
+
+def graph_of(
+    content: GraphContent,
+    rows: Array,
+    columns: Columns,
+    edges: Sequence[Edge],
+    accessed: FloatArray,
+    extractor: EntityExtractor | None = None,
+) -> MemoryGraph:
+    """Return the graph of some records.
+
+    Args:
+        content: The records.
+        rows: Which of them are visible, ascending.
+        columns: Their state.
+        edges: Explicit edges.
+        accessed: See ``last_access``, of the visible ones.
+        extractor: See ``read_graph``.
+    """
+    place = rows.tolist()
+    ids, texts = [content.ids[row] for row in place], [content.texts[row] for row in place]
+    speakers, time = [content.speakers[row] for row in place], content.time[rows]
+    session, sessions = _numbered([content.sessions[row] for row in place])
     row_of = {memory_id: row for row, memory_id in enumerate(ids)}
-    times = np.array([_moment(record.metadata.get(keys.time)) for record in kept], float)
-    states = bank.state.get(ids)
-    accessed = np.array([state.last_access or np.nan for state in states], float)
-    session, sessions = _sessions(kept, keys.session)
-    speakers = [_text(record.metadata.get(keys.speaker)) for record in kept]
     return MemoryGraph(
         ids=ids,
-        texts=[record.text for record in kept],
-        unit=unit_rows(matrix[[place[memory_id] for memory_id in ids]]) if ids else matrix,
-        weights=columns.gather(ids, "weight"),
-        suspicion=columns.gather(ids, "suspicion"),
-        successes=columns.gather(ids, "successes"),
-        last_access=np.fmax(accessed, times),
-        time=times,
+        texts=texts,
+        unit=content.unit if len(rows) == len(content) else content.unit[rows],
+        **_state(columns, ids),
+        last_access=np.fmax(accessed, time),
+        time=time,
         speakers=speakers,
         session=session,
         sessions=sessions,
-        sources=_sources(kept, row_of),
-        explicit=_explicit(bank.state.edges(), row_of),
-        entities=EntityIndex(_entities(kept, speakers, times, extractor)),
+        sources={
+            row_of[i]: tuple(row_of[source] for source in sources if source in row_of)
+            for i, sources in content.sources.items()
+            if i in row_of
+        },
+        explicit=explicit_edges(edges, row_of),
+        found=FoundEntities(texts, speakers, time, extractor),
     )
 
 
-def _entities(
-    records: Sequence[Record],
-    speakers: Sequence[str | None],
-    times: FloatArray,
-    extractor: EntityExtractor | None,
-) -> list[list[str]]:
-    names = {speaker for speaker in speakers if speaker}
-    found: list[list[str]] = []
-    for record, speaker, moment in zip(records, speakers, times, strict=True):
-        day = None if np.isnan(moment) else datetime.fromtimestamp(float(moment), timezone.utc).date()
-        extract = extractor or RuleExtractor(day=day, known_names=names)
-        found.append(sorted({entity.norm for entity in extract(record.text, speaker=speaker)}))
-    return found
+def reweighted(graph: MemoryGraph, columns: Columns) -> MemoryGraph:
+    """Return a graph of the same memories with their state as it is now."""
+    return replace(graph, **_state(columns, graph.ids))
 
 
-def _sessions(records: Sequence[Record], key: str) -> tuple[Array, list[str]]:
-    numbers: dict[str, int] = {}
-    found = [_text(record.metadata.get(key)) for record in records]
-    session = [NO_SESSION if name is None else numbers.setdefault(name, len(numbers)) for name in found]
-    return np.asarray(session, np.int64), list(numbers)
-
-
-def _sources(records: Sequence[Record], row_of: Mapping[str, int]) -> dict[int, tuple[int, ...]]:
-    return {
-        row: tuple(row_of[source] for source in sources_of(record.metadata) if source in row_of)
-        for row, record in enumerate(records)
-        if is_derived(record.id)
-    }
-
-
-def _explicit(edges: Sequence[Edge], row_of: Mapping[str, int]) -> dict[int, set[int]]:
+def explicit_edges(edges: Sequence[Edge], row_of: Mapping[str, int]) -> dict[int, set[int]]:
+    """Return each row's neighbours by edges between visible memories."""
     linked: dict[int, set[int]] = defaultdict(set)
     for edge in edges:
         if edge.source in row_of and edge.target in row_of:
@@ -199,12 +292,27 @@ def _explicit(edges: Sequence[Edge], row_of: Mapping[str, int]) -> dict[int, set
     return dict(linked)
 
 
+def _state(columns: Columns, ids: Sequence[str]) -> dict[str, Any]:
+    names = {"weights": "weight", "suspicion": "suspicion", "successes": "successes"}
+    return {attribute: columns.gather(ids, name) for attribute, name in names.items()}
+
+
+def _numbered(names: Sequence[str | None]) -> tuple[Array, list[str]]:
+    numbers: dict[str, int] = {}
+    session = [NO_SESSION if name is None else numbers.setdefault(name, len(numbers)) for name in names]
+    return np.asarray(session, np.int64), list(numbers)
+
+
+def _day(moment: float) -> date | None:
+    return None if np.isnan(moment) else datetime.fromtimestamp(moment, timezone.utc).date()
+
+
 def _moment(value: object) -> float:
     """Return Unix time; NaN for what says no time, since metadata are the user's."""
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         return float("nan")
     if isinstance(value, (int, float)):
-        return float(value)
+        return float(value) if FIRST_MOMENT <= value <= LAST_MOMENT else float("nan")
     try:
         moment = datetime.fromisoformat(value.replace("Z", "+00:00"))
     except ValueError:

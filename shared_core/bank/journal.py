@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -64,11 +64,31 @@ class ContentChange:
     after_embedding: bytes | None
 
 
-def list_runs(connection: Connection, bank_id: int, scope: str, limit: int | None = None) -> list[Run]:
-    """Return this scope's runs, newest first; the unscoped bank sees every run."""
-    query = _runs(bank_id, scope).order_by(
-        runs.c.version.desc(), runs.c.created_at.desc(), runs.c.run_id.desc()
-    )
+def list_runs(
+    connection: Connection,
+    bank_id: int,
+    scope: str,
+    limit: int | None = None,
+    kinds: Collection[str] | None = None,
+    *,
+    whole: bool = False,
+) -> list[Run]:
+    """Return this scope's runs, newest first; the unscoped bank sees every run.
+
+    Args:
+        connection: To the state database.
+        bank_id: The bank.
+        scope: The tenant's.
+        limit: Most runs.
+        kinds: Only these; default: all.
+        whole: Leave out runs that belong to another, a dream cycle's repairs.
+    """
+    query = _runs(bank_id, scope)
+    if whole:
+        query = query.where(runs.c.parent.is_(None))
+    if kinds is not None:
+        query = query.where(runs.c.kind.in_(list(kinds)))
+    query = query.order_by(runs.c.version.desc(), runs.c.created_at.desc(), runs.c.run_id.desc())
     return [_run(row) for row in connection.execute(query.limit(limit))]
 
 
@@ -236,6 +256,12 @@ def rewritten_since(connection: Connection, bank_id: int, version: int) -> list[
     query = select(contents.c.memory_id).join(runs, runs.c.run_id == contents.c.run_id)
     query = query.where(runs.c.bank_id == bank_id, runs.c.version > version).distinct()
     return list(connection.execute(query).scalars())
+
+
+def kinds_since(connection: Connection, bank_id: int, version: int) -> set[str]:
+    """Return the kinds of the runs after ``version``."""
+    query = select(runs.c.kind).where(runs.c.bank_id == bank_id, runs.c.version > version).distinct()
+    return set(connection.execute(query).scalars())
 
 
 def pending_runs(connection: Connection, bank_id: int, scope: str) -> list[Run]:

@@ -48,6 +48,14 @@ def read_keys(connection: Connection, bank_id: int) -> list[RetrievalKey]:
     return [RetrievalKey(*row[:3], _vector(row[3])) for row in connection.execute(query)]
 
 
+def read_keyed(connection: Connection, bank_id: int) -> list[str]:
+    """Return the memory of each key whose repair is applied; one with several keys stands there as often."""
+    query = select(keys.c.memory_id).join(runs, runs.c.run_id == keys.c.run_id)
+    return list(
+        connection.execute(query.where(keys.c.bank_id == bank_id, runs.c.status == "applied")).scalars()
+    )
+
+
 def write_keys(connection: Connection, bank_id: int, run_id: str, written: Sequence[RetrievalKey]) -> None:
     """Store the keys of one repair, inside its transaction."""
     rows = [

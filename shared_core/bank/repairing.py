@@ -96,6 +96,7 @@ def apply_repair(bank: MemoryBank, repair: Repair, *, lock: BankLock, parent: st
                 "sources": sorted({source for memory in repair.memories for source in memory.sources}),
                 "reweighted": sorted(repair.weights),
                 "keys": len(repair.keys),
+                "edges": len(repair.edges),
                 **repair.details,
             }
     except BaseException:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 SQLITE_BUSY_SECONDS = 30.0
 
 metadata = MetaData()
@@ -150,6 +150,8 @@ tiers = Table(
     Column("tier", String(8), nullable=False),
     Column("session", Text, nullable=False),
     Column("since", Float(53), nullable=False),
+    # whole, or SQLite would rather walk all tiers by the primary key
+    Index("dream_tiers_session", "bank_id", "tier", "session", "since"),
     sqlite_with_rowid=False,
 )
 

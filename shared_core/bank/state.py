@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from shared_core.bank import journal
 from shared_core.bank.access import Access, AccessCounter
 from shared_core.bank.columns import DEFAULTS, FIELDS, Columns
 from shared_core.bank.edges import Edge, read_edges
-from shared_core.bank.keys import RetrievalKey, read_keys
+from shared_core.bank.keys import RetrievalKey, read_keyed, read_keys
 from shared_core.bank.lock import WAIT_SECONDS, BankLock, bank_lock, may_overlap
 from shared_core.bank.schema import banks, locks, memories, open_engine, reading, writing
 from shared_core.bank.transaction import StateTransaction, read_rows, state_transaction
@@ -114,6 +114,11 @@ class BankState:
         """Return the memories whose texts our own runs rewrote after a version."""
         with reading(self.engine) as connection:
             return journal.rewritten_since(connection, self.bank_id, version)
+
+    def kinds_since(self, version: int) -> set[str]:
+        """Return the kinds of the runs that anybody journalled after a version."""
+        with reading(self.engine) as connection:
+            return journal.kinds_since(connection, self.bank_id, version)
 
     # ---- writing
 
@@ -211,16 +216,23 @@ class BankState:
         """
         self._access.flush()
 
+    @property
+    def closed(self) -> bool:
+        """Tell whether ``close`` was called."""
+        return not self._closer.alive
+
     def close(self) -> None:
         """Write what is buffered and let the database go; the object is not usable afterwards."""
         self._closer()
 
     # ---- journal
 
-    def runs(self, limit: int | None = None) -> list[Run]:
-        """Return this bank's runs, newest first."""
+    def runs(
+        self, limit: int | None = None, *, kinds: Collection[str] | None = None, whole: bool = False
+    ) -> list[Run]:
+        """Return this bank's runs, newest first, ``whole``: without cycles' repairs."""
         with reading(self.engine) as connection:
-            return journal.list_runs(connection, self.bank_id, self.scope, limit)
+            return journal.list_runs(connection, self.bank_id, self.scope, limit, kinds, whole=whole)
 
     def run(self, run_id: str) -> Run:
         """Return one run.
@@ -277,6 +289,11 @@ class BankState:
         """Return the retrieval keys that repairs wrote, those of undone repairs left out."""
         with reading(self.engine) as connection:
             return read_keys(connection, self.bank_id)
+
+    def keyed_ids(self) -> list[str]:
+        """Return the memory of each retrieval key, once per key."""
+        with reading(self.engine) as connection:
+            return read_keyed(connection, self.bank_id)
 
     # ---- inner
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shared_core.bank.derived import is_derived
 from shared_core.bank.quarantine import FULL, quarantined_ids
 
 if TYPE_CHECKING:
@@ -51,8 +52,16 @@ class BankStatus:
     """Weight of memories that no sweep has seen yet; None where there is no quarantine."""
     quarantined: int
     """How many those are; they count as reduced, weakened or forgotten too."""
+    derived: int
+    """Of the memories, those that dreams wrote."""
+    taken_back: int
+    """Of the softly deleted ones, those that dreams wrote: their repairs were undone."""
+    keys: int
+    """Retrieval keys of the memories."""
+    edges: int
+    """Edges between the memories, those that dreams wrote."""
     runs: list[Run]
-    """The last five."""
+    """The last five; a dream cycle's repairs are in it."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -63,11 +72,15 @@ def bank_status(content: ChromaContent, state: BankState) -> BankStatus:
     """Read ids and columns, and count."""
     ids = content.ids()
     columns = state.columns()
+    # a derived memory without a row is one whose repair never came to be
+    ids = [memory_id for memory_id in ids if not is_derived(memory_id) or memory_id in columns.rows]
     alive = columns.gather(ids, "deleted") == 0.0
     weight = columns.gather(ids, "weight")[alive]
     suspicion = columns.gather(ids, "suspicion")[alive]
     kept = [memory_id for memory_id, lives in zip(ids, alive, strict=True) if lives]
     waiting = set(quarantined_ids(state, kept))
+    visible = set(kept)
+    derived = sum(map(is_derived, kept))
     order = [int(row) for row in np.argsort(weight, kind="stable") if weight[row] < WEAKENED]
     lowest = [row for row in order if kept[row] not in waiting][:SHOWN_SUSPECTS]
     return BankStatus(
@@ -91,7 +104,11 @@ def bank_status(content: ChromaContent, state: BankState) -> BankStatus:
         locked_by=state.lock_holder(),
         quarantine=None if state.unseen_weight == FULL else state.unseen_weight,
         quarantined=len(waiting),
-        runs=state.runs(limit=SHOWN_RUNS),
+        derived=derived,
+        taken_back=sum(map(is_derived, ids)) - derived,
+        keys=sum(memory_id in visible for memory_id in state.keyed_ids()),
+        edges=sum(edge.source in visible and edge.target in visible for edge in state.edges()),
+        runs=state.runs(limit=SHOWN_RUNS, whole=True),
     )
 
 

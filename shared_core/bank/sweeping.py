@@ -1,5 +1,7 @@
 """One forgetting sweep over a stored bank: read, compute, commit as one run.
 
+Derived memories take no part; they follow what they quote, see ``following``.
+
 Joins ``dynamics`` (which knows no storage) to a bank's content and state. Reading and computing happen
 before the transaction, under the bank's lock, so readers and feedback never wait for a sweep.
 """
@@ -14,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shared_core.bank.columns import can_have_state
+from shared_core.bank.derived import is_derived
 from shared_core.bank.diagnosing import Diagnosed, diagnose
+from shared_core.bank.following import Followed, follow_sources
 from shared_core.bank.intake import has_direction
 from shared_core.bank.status import FORGOTTEN
 from shared_core.config import ForgettingConfig
@@ -36,8 +40,8 @@ class Suspect:
     weight_before: float
     weight: float
     suspicion: float
-    activation: float
-    """R averaged over the iterations."""
+    activation: float | None
+    """R averaged over the iterations; None for a derived memory, which follows its sources."""
     abnormal: int
     """In how many iterations R lay below the threshold, or the memory was flagged."""
     reason: str | None = None
@@ -57,7 +61,10 @@ class SweepReport:
     """How many took part."""
     skipped: int
     """Softly deleted memories, embeddings without a direction (norm zero, or absurd), ids with null bytes."""
+    followed: int
+    """Derived memories: they take no part, and have the weight that their sources allow."""
     lowered: int
+    """Of those that took part and of the derived ones, as the next two."""
     raised: int
     forgotten: int
     """Memories with w < 0.1 after the sweep."""
@@ -113,16 +120,18 @@ def sweep_bank(
         result = forgetting_sweep(
             embeddings[usable], before, config, rng, progress=progress, coupling=diagnosed.verdict
         )
-        skipped = len(ids) - len(kept)
-        report = _report(kept, before, result, config, diagnosed, dry_run=dry_run, skipped=skipped)
+        new = zip(result.weights.tolist(), result.suspicion.tolist(), strict=True)
+        followed = follow_sources(bank, ids, dict(zip(kept, new, strict=True)))
+        skipped = sum(not is_derived(memory_id) for memory_id in ids) - len(kept)
+        report = _report(kept, before, result, config, diagnosed, followed, dry_run=dry_run, skipped=skipped)
         run_id = None
         if not dry_run:
             with state.transaction("sweep", lock=lock) as run:
-                changed = (result.weights != before.weights) | (result.suspicion != before.suspicion)
-                run.set(
-                    [kept[row] for row in np.flatnonzero(changed)],
-                    {"weight": result.weights[changed], "suspicion": result.suspicion[changed]},
-                )
+                for changed in (
+                    _changed(kept, before, result),
+                    _changed(followed.ids, followed.before, followed),
+                ):
+                    run.set(*changed)
                 run.config = config.to_dict()
                 run_id = run.run_id
                 seconds = time.perf_counter() - started
@@ -133,11 +142,20 @@ def sweep_bank(
     )
 
 
+def _changed(
+    ids: list[str], before: SweepState, after: SweepResult | Followed
+) -> tuple[list[str], dict[str, FloatArray]]:
+    """Return what differs, as ``StateTransaction.set`` takes it."""
+    rows = (after.weights != before.weights) | (after.suspicion != before.suspicion)
+    values = {"weight": after.weights[rows], "suspicion": after.suspicion[rows]}
+    return [ids[row] for row in np.flatnonzero(rows)], values
+
+
 def usable_rows(ids: list[str], embeddings: FloatArray, deleted: FloatArray) -> BoolArray:
-    """Return which memories take part in a sweep, shape (len(ids),)."""
+    """Return which memories take part in a sweep, shape (len(ids),); derived ones never do."""
     if not ids:
         return np.zeros(0, bool)
-    storable = np.fromiter(map(can_have_state, ids), bool, len(ids))
+    storable = np.fromiter((can_have_state(i) and not is_derived(i) for i in ids), bool, len(ids))
     usable: BoolArray = has_direction(embeddings) & (deleted == 0.0) & storable
     return usable
 
@@ -148,29 +166,35 @@ def _report(
     result: SweepResult,
     config: ForgettingConfig,
     diagnosed: Diagnosed,
+    followed: Followed,
     *,
     dry_run: bool,
     skipped: int,
 ) -> dict[str, Any]:
-    lowered = np.flatnonzero(result.weights < before.weights)
-    order = lowered[np.argsort(result.weights[lowered], kind="stable")][:REPORTED_SUSPECTS]
+    old = np.concatenate([before.weights, followed.before.weights])
+    new = np.concatenate([result.weights, followed.weights])
+    lowered = np.flatnonzero(new < old)
+    order = lowered[np.argsort(new[lowered], kind="stable")][:REPORTED_SUSPECTS].tolist()
     return {
         "dry_run": dry_run,
         "memories": len(ids),
         "skipped": skipped,
+        "followed": len(followed.ids),
         "lowered": len(lowered),
-        "raised": int(np.count_nonzero(result.weights > before.weights)),
-        "forgotten": int(np.count_nonzero(result.weights < FORGOTTEN)),
+        "raised": int(np.count_nonzero(new > old)),
+        "forgotten": int(np.count_nonzero(new < FORGOTTEN)),
         "suspects": [
-            Suspect(
+            _follower(followed, row - len(ids))
+            if row >= len(ids)
+            else Suspect(
                 id=ids[row],
                 weight_before=float(before.weights[row]),
                 weight=float(result.weights[row]),
                 suspicion=float(result.suspicion[row]),
                 activation=float(result.activation[row]),
                 abnormal=int(result.abnormal_counts[row]),
-                reason=diagnosed.reason(int(row)),
-                terms=diagnosed.values(int(row)),
+                reason=diagnosed.reason(row),
+                terms=diagnosed.values(row),
             )
             for row in order
         ],
@@ -178,3 +202,15 @@ def _report(
         "config": config.to_dict(),
         "warnings": diagnosed.warnings,
     }
+
+
+def _follower(followed: Followed, row: int) -> Suspect:
+    return Suspect(
+        id=followed.ids[row],
+        weight_before=float(followed.before.weights[row]),
+        weight=float(followed.weights[row]),
+        suspicion=float(followed.suspicion[row]),
+        activation=None,
+        abnormal=0,
+        reason=followed.reason(row),
+    )

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 
-from shared_core.bank.schema import bulk_insert, reading, tiers, upsert, writing
+from shared_core.bank.schema import among, bulk_insert, reading, tiers, upsert, writing
 from shared_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -65,14 +65,17 @@ def flow(
     last_used: Mapping[str, float],
     quoted: Collection[str],
     config: TierConfig,
+    sessions: int | None = None,
 ) -> dict[str, Tier]:
     """Return which memories move to which tier, least recently used first.
 
     Args:
-        placed: All memories that have a tier.
+        placed: All memories that have a tier; left out may be tiers that hold no more than they can, and
+            sessions that are not quoted whole.
         last_used: Last access, Unix time; a memory that is not in it was last used when it was placed.
         quoted: Pages that a long-term entry quotes.
         config: Capacities.
+        sessions: How many the mid-term tier holds; default: those in ``placed``.
     """
 
     def used(memory_id: str) -> float:
@@ -84,15 +87,15 @@ def flow(
     moves: dict[str, Tier] = {}
     moves.update(dict.fromkeys(in_tier["stim"][: -config.pages], "mtem"))
     moves.update(dict.fromkeys(in_tier["ltsm"][: -config.entries], "mtem"))
-    sessions: dict[str, list[str]] = defaultdict(list)
+    pages: dict[str, list[str]] = defaultdict(list)
     for memory_id in in_tier["mtem"]:
-        sessions[placed[memory_id].session].append(memory_id)
-    sessions.pop("", None)
-    oldest = sorted(sessions, key=lambda session: max(map(used, sessions[session])))
-    too_many = max(0, len(sessions) - config.sessions)
+        pages[placed[memory_id].session].append(memory_id)
+    pages.pop("", None)
+    oldest = sorted(pages, key=lambda session: max(map(used, pages[session])))
+    too_many = max(0, (len(pages) if sessions is None else sessions) - config.sessions)
     for session in oldest:
-        if too_many and all(memory_id in quoted for memory_id in sessions[session]):
-            moves.update(dict.fromkeys(sessions[session], "archive"))
+        if too_many and all(memory_id in quoted for memory_id in pages[session]):
+            moves.update(dict.fromkeys(pages[session], "archive"))
             too_many -= 1
     return moves
 
@@ -114,41 +117,71 @@ class TierStore:
         new: Mapping[str, str],
         tier: Tier,
         *,
-        last_used: Mapping[str, float],
-        quoted: Collection[str],
+        last_used: Callable[[Sequence[str]], Mapping[str, float]],
+        quoted: Callable[[Sequence[str]], Collection[str]],
         config: TierConfig,
     ) -> dict[str, Tier]:
         """Place new memories, and move what no longer fits, in one transaction.
 
+        Reads the short-term and the long-term tier, and of the sessions only those that may leave.
+
         Args:
             new: Session of each new memory, in order of time.
             tier: Where they go.
-            last_used: See ``flow``.
-            quoted: See ``flow``.
+            last_used: From ids to their last access, see ``flow``.
+            quoted: From ids of long-term entries to the pages that they quote.
             config: Capacities.
 
         Returns:
             What moved where.
         """
         now = time.time()
+        # a microsecond apart: the order of one call is the order of time
+        arrived = {
+            memory_id: Placement(tier, session, now + 1e-6 * row)
+            for row, (memory_id, session) in enumerate(new.items())
+        }
         with writing(self._engine) as connection:
-            placed = self._read(connection)
-            # a microsecond apart: the order of one call is the order of time
-            arrived = {
-                memory_id: Placement(tier, session, now + 1e-6 * row)
-                for row, (memory_id, session) in enumerate(new.items())
-            }
-            moves = flow({**placed, **arrived}, last_used, quoted, config)
-            moved = {
-                memory_id: Placement(to, (arrived.get(memory_id) or placed[memory_id]).session, now)
-                for memory_id, to in moves.items()
-            }
-            self._write(connection, {**arrived, **moved})
+            self._write(connection, arrived)
+            placed, pages, sessions = self._outgrown(connection, quoted, config)
+            moves = flow(placed, last_used(list(placed)) if placed else {}, pages, config, sessions)
+            moved = {i: Placement(to, placed[i].session, now) for i, to in moves.items()}
+            self._write(connection, moved)
         return moves
 
-    def _read(self, connection: Connection) -> dict[str, Placement]:
+    def _outgrown(
+        self, connection: Connection, quoted: Callable[[Sequence[str]], Collection[str]], config: TierConfig
+    ) -> tuple[dict[str, Placement], Collection[str], int]:
+        """Return what may have to move, the pages that entries quote if that matters, and the sessions."""
+        placed: dict[str, Placement] = {}
+        for tier, most in (("stim", config.pages), ("ltsm", config.entries)):
+            inside = self._read(connection, tiers.c.tier == tier)
+            placed |= inside if len(inside) > most else {}
+        sessions = self._sessions(connection)
+        if sessions <= config.sessions:
+            return placed, (), sessions
+        pages = quoted(list(self._read(connection, tiers.c.tier == "ltsm")))
+        held = self._read(
+            connection, tiers.c.tier == "mtem", among(connection, tiers.c.memory_id, list(pages))
+        )
+        names = {placement.session for placement in held.values()} - {""}
+        inside = self._read(
+            connection, tiers.c.tier == "mtem", among(connection, tiers.c.session, list(names))
+        )
+        return placed | inside, pages, sessions
+
+    def _sessions(self, connection: Connection) -> int:
+        """Count the sessions of the mid-term tier, one look into the index for each."""
+        mine = (tiers.c.bank_id == self._bank_id, tiers.c.tier == "mtem")
+        first = select(func.min(tiers.c.session).label("session")).where(*mine, tiers.c.session > "")
+        found = first.cte("found", recursive=True)
+        following = select(func.min(tiers.c.session)).where(*mine, tiers.c.session > found.c.session)
+        found = found.union_all(select(following.scalar_subquery()).where(found.c.session.is_not(None)))
+        return int(connection.execute(select(func.count(found.c.session))).scalar_one())
+
+    def _read(self, connection: Connection, *which: Any, limit: int | None = None) -> dict[str, Placement]:
         query = select(tiers.c.memory_id, tiers.c.tier, tiers.c.session, tiers.c.since)
-        rows = connection.execute(query.where(tiers.c.bank_id == self._bank_id))
+        rows = connection.execute(query.where(tiers.c.bank_id == self._bank_id, *which).limit(limit))
         return {row.memory_id: Placement(row.tier, row.session, row.since) for row in rows}
 
     def _write(self, connection: Connection, changed: Mapping[str, Placement]) -> None:

@@ -70,6 +70,11 @@ def _say_what_it_is(found: Explanation) -> None:
     )
     for warning in found.warnings:
         say(Text.assemble(("warning: ", "yellow"), safe(warning, LINE)))
+    if found.quotes:
+        say("it takes no part in a sweep: its weight follows those of the memories that it quotes")
+        rows = [(safe(q.id, LINE), q.weight, q.suspicion, "yes" if q.flagged else "no") for q in found.quotes]
+        show(["quotes", "weight", "suspicion", "flagged"], rows)
+        return
     if not found.takes_part:
         say("it takes no part in a sweep: it is softly deleted, or its embedding has no direction")
         return

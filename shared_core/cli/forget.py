@@ -69,6 +69,7 @@ def forget(
     say(
         f"{report.memories} memories, {report.lowered} lowered, {report.raised} raised, "
         f"{report.forgotten} forgotten (w < 0.1), in {report.seconds:.1f} s"
+        + (f"; {report.followed} derived ones follow what they quote" if report.followed else "")
         + ("; dry run, nothing was changed" if dry_run else "")
     )
     if waiting:

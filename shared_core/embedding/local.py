@@ -29,6 +29,10 @@ class LocalEmbedder(ABC):
         vector: list[float] = self._rows([text], query=True)[0].tolist()
         return vector
 
+    def embed_queries(self, texts: list[str]) -> FloatArray:
+        """Return one row per query, shape (len(texts), d)."""
+        return self._rows(texts, query=True)
+
     async def aembed_documents(self, texts: list[str]) -> list[list[float]]:
         """``embed_documents`` in a thread."""
         return await asyncio.to_thread(self.embed_documents, texts)

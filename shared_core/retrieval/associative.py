@@ -13,20 +13,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shared_core.bank.graph import GraphKeys, read_graph
+from shared_core.bank.graph_reader import GraphReader
 from shared_core.config import AssociativeConfig
 from shared_core.errors import ConfigError, DimensionMismatchError
 from shared_core.language import estimate_tokens
+from shared_core.retrieval.asked import checked_filter, checked_text, checked_vector
 from shared_core.retrieval.association_index import AssociationIndex
 from shared_core.retrieval.context import render_context
-from shared_core.types import Embedder, FloatArray, Hit
+from shared_core.retrieval.rerank import rerank_hits
+from shared_core.types import Embedder, FloatArray, Hit, Reranker, Where
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from shared_core.bank import MemoryBank
+    from shared_core.bank.graph import GraphKeys
+    from shared_core.bank.graph_reader import GraphReading
+    from shared_core.types import Array, BoolArray
 
-_PER_SEARCH = {"k", "min_weight"}
+_PER_SEARCH = ("k", "min_weight", "rerank_top")
 CONTEXT_PAGES = 200
 """Candidates of a context; budgets of a few thousand tokens are full before."""
 
@@ -38,6 +43,7 @@ class AssociativeRetriever:
         bank: The bank.
         config: Constants of the ranking.
         embedder: Embeds queries; default: the bank's.
+        reranker: Scores the best candidates anew; its scores are weighted too.
         graph_keys: Metadata fields that say where a memory belongs; default: those of our own pages.
         track_access: Count retrievals in the bank's statistics.
 
@@ -51,6 +57,7 @@ class AssociativeRetriever:
         config: AssociativeConfig | None = None,
         *,
         embedder: Embedder | None = None,
+        reranker: Reranker | None = None,
         graph_keys: GraphKeys | None = None,
         track_access: bool = True,
     ) -> None:
@@ -60,44 +67,79 @@ class AssociativeRetriever:
         self.bank = bank
         self.config = config or AssociativeConfig()
         self.embedder = given
-        self.graph_keys = graph_keys
+        self.reranker = reranker
         self.track_access = track_access
         self._lock = threading.Lock()
-        self._watch = bank.watch()
-        self._version = -1
-        self._index: AssociationIndex | None = None
+        self._reader = GraphReader(bank, graph_keys)
+        self._current: tuple[GraphReading, AssociationIndex] | None = None
 
-    def search(self, query: str, **overrides: Any) -> list[Hit]:
+    def search(
+        self,
+        query: str,
+        *,
+        where: Where | None = None,
+        where_document: Where | None = None,
+        **overrides: Any,
+    ) -> list[Hit]:
         """Return the best memories for a query, best first; an empty query finds nothing.
 
         Args:
             query: Text.
-            **overrides: ``k`` or ``min_weight`` of ``AssociativeConfig``, for this search only.
+            where: Chroma metadata filter, on top of the bank's own; memories are ranked among those it lets
+                through.
+            where_document: Chroma document filter.
+            **overrides: For this search only: ``k``, ``min_weight``, ``rerank_top`` of ``AssociativeConfig``.
 
         Raises:
-            ConfigError: The query is no text, or an option is unknown or out of range.
+            ConfigError: The query is no text, or an option or filter is unknown or out of range.
             DimensionMismatchError: The embedder does not fit the collection.
         """
-        if not isinstance(query, str):
-            raise ConfigError(f"a query is text, not {query!r}")
-        if unknown := sorted(overrides.keys() - _PER_SEARCH):
-            raise ConfigError(f"unknown search option {', '.join(unknown)}; known: {', '.join(_PER_SEARCH)}")
-        config = replace(self.config, **overrides) if overrides else self.config
-        index = self.refresh()
-        if not query.strip() or not len(index.graph):
+        filters = checked_filter("where", where), checked_filter("where_document", where_document)
+        config = self._config(overrides)
+        if not checked_text(query).strip():
             return []
-        hits = self._best(index, query, self._embed(query, index), config)
-        if self.track_access and hits:
-            self.bank.state.record_access(hit.id for hit in hits)
-        return hits
+        index = self.refresh()
+        if not len(index.graph):
+            return []
+        vector = np.asarray(self.embedder.embed_query(query), np.float32)
+        return self._found(index, query, vector, filters, config)
 
-    def search_batch(self, queries: Sequence[str], **overrides: Any) -> list[list[Hit]]:
+    def search_by_vector(
+        self,
+        vector: Sequence[float] | FloatArray,
+        *,
+        query: str = "",
+        where: Where | None = None,
+        where_document: Where | None = None,
+        **overrides: Any,
+    ) -> list[Hit]:
+        """``search`` with an embedding at hand; without ``query`` words, speakers and rerankers have no say.
+
+        Raises:
+            InvalidMemoryError: The vector is not of shape (d,), holds NaN or infinity, or is too large.
+            ConfigError, DimensionMismatchError: As for ``search``.
+        """
+        filters = checked_filter("where", where), checked_filter("where_document", where_document)
+        config, text = self._config(overrides), checked_text(query)
+        given = checked_vector(vector).astype(np.float32)
+        index = self.refresh()
+        return self._found(index, text, given, filters, config) if len(index.graph) else []
+
+    def search_batch(self, queries: Sequence[str], **options: Any) -> list[list[Hit]]:
         """Return one list of hits per query; options as for ``search``."""
-        return [self.search(query, **overrides) for query in queries]
+        return [self.search(query, **options) for query in queries]
 
-    async def asearch(self, query: str, **overrides: Any) -> list[Hit]:
+    async def asearch(self, query: str, **options: Any) -> list[Hit]:
         """``search`` in a thread, without blocking the event loop."""
-        return await asyncio.to_thread(self.search, query, **overrides)
+        return await asyncio.to_thread(self.search, query, **options)
+
+    async def asearch_batch(self, queries: Sequence[str], **options: Any) -> list[list[Hit]]:
+        """Search for several queries at once; one list of hits per query."""
+        return list(await asyncio.gather(*(self.asearch(query, **options) for query in queries)))
+
+    async def acontext(self, query: str, budget_tokens: int = 1024, **options: Any) -> str:
+        """``context`` in a thread."""
+        return await asyncio.to_thread(self.context, query, budget_tokens, **options)
 
     def context(
         self,
@@ -105,7 +147,7 @@ class AssociativeRetriever:
         budget_tokens: int = 1024,
         *,
         count_tokens: Callable[[str], int] = estimate_tokens,
-        **overrides: Any,
+        **options: Any,
     ) -> str:
         """Return the best pages as text for a reader, grouped by session; see ``render_context``.
 
@@ -115,57 +157,98 @@ class AssociativeRetriever:
             query: Text.
             budget_tokens: Most tokens.
             count_tokens: The reader's own counter; default: an estimate.
-            **overrides: As for ``search``; ``k`` is ``CONTEXT_PAGES`` here.
+            **options: As for ``search``; ``k`` is ``CONTEXT_PAGES`` here.
 
         Raises:
             ConfigError, DimensionMismatchError: As for ``search``, or a bad budget.
         """
-        hits = self.search(query, **{"k": CONTEXT_PAGES, **overrides})
+        hits = self.search(query, **{"k": CONTEXT_PAGES, **options})
         graph = self.refresh().graph
         rows = [graph.row_of[hit.id] for hit in hits if hit.id in graph.row_of]
         return render_context(graph, rows, budget_tokens, count_tokens)
 
-    def refresh(self) -> AssociationIndex:
-        """Return the index of the bank as it is now; read anew only where something changed."""
+    def refresh(self, *, force: bool = False) -> AssociationIndex:
+        """Return the index of the bank as it is now; what did not change is not read or built again.
+
+        Args:
+            force: Read and build everything anew, also what another program rewrote without a trace.
+        """
         with self._lock:
-            change = self._watch.poll()
-            version = self.bank.state.version()
-            if self._index is None or change or change.touched or version != self._version:
-                graph = read_graph(self.bank, self.graph_keys)
-                self._index = AssociationIndex(graph, self.bank.state.retrieval_keys(), self.config)
-                self._version = version
-            return self._index
+            reading = self._reader.read(force=force)
+            if self._current is None:
+                index = AssociationIndex(reading.graph, reading.keys, self.config)
+            else:
+                last, index = self._current
+                if reading is not last:
+                    reread = reading.content != last.content
+                    index = index.updated(reading.graph, reading.keys, reread=reread)
+            self._current = reading, index
+            return index
 
     # ---- inner
 
-    def _embed(self, query: str, index: AssociationIndex) -> FloatArray:
-        vector = np.asarray(self.embedder.embed_query(query), np.float32)
+    def _config(self, overrides: dict[str, Any]) -> AssociativeConfig:
+        if unknown := sorted(overrides.keys() - set(_PER_SEARCH)):
+            raise ConfigError(
+                f"unknown search option {', '.join(unknown)}; known: where, where_document, "
+                f"{', '.join(_PER_SEARCH)}"
+            )
+        return replace(self.config, **overrides) if overrides else self.config
+
+    def _found(
+        self,
+        index: AssociationIndex,
+        query: str,
+        vector: FloatArray,
+        filters: tuple[Where | None, Where | None],
+        config: AssociativeConfig,
+    ) -> list[Hit]:
         if vector.shape != (dimension := index.graph.unit.shape[1],):
             raise DimensionMismatchError(
                 f"the embedder gives a query of shape {vector.shape} and the collection has dimension "
                 f"{dimension}: use the embedder it was filled with"
             )
-        return vector
-
-    def _best(
-        self, index: AssociationIndex, query: str, vector: FloatArray, config: AssociativeConfig
-    ) -> list[Hit]:
-        fused, cosine = index.score(query, vector)
+        allowed = self._allowed(index, *filters)
+        fused, cosine = index.score(query, vector, allowed)
         weight = index.graph.weights
-        alive = weight >= config.min_weight
+        alive = weight >= config.min_weight if allowed is None else (weight >= config.min_weight) & allowed
         score = np.where(alive, index.spread(np.where(alive, fused * weight, 0.0)), 0.0)
         order = np.argsort(-score, kind="stable")
-        order = order[score[order] > 0][: config.k]
-        records = self.bank.content.get([index.graph.ids[row] for row in order])
-        return [
-            Hit(
-                id=memory_id,
-                text=records[memory_id].text,
-                metadata=records[memory_id].metadata,
-                score=float(score[row]),
-                similarity=float(cosine[row]),
-                weight=float(weight[row]),
-            )
-            for row in order.tolist()
-            if (memory_id := index.graph.ids[row]) in records
-        ]
+        wanted = config.k if self.reranker is None else max(config.k, config.rerank_top)
+        hits = self._hits(index, order[score[order] > 0], score, cosine, wanted)
+        hits = rerank_hits(self.reranker, query, hits, config.rerank_top)[: config.k]
+        if self.track_access and hits:
+            self.bank.state.record_access(hit.id for hit in hits)
+        return hits
+
+    def _allowed(
+        self, index: AssociationIndex, where: Where | None, where_document: Where | None
+    ) -> BoolArray | None:
+        if not where and not where_document:
+            return None
+        inside = set(self.bank.content.matching(where, where_document))
+        return np.fromiter((i in inside for i in index.graph.ids), np.bool_, len(index.graph))
+
+    def _hits(
+        self, index: AssociationIndex, order: Array, score: FloatArray, cosine: FloatArray, wanted: int
+    ) -> list[Hit]:
+        """Return the first ``wanted`` of an order that the collection still holds."""
+        graph, hits = index.graph, list[Hit]()
+        for start in range(0, len(order), wanted):
+            rows = order[start : start + wanted].tolist()
+            records = self.bank.content.get([graph.ids[row] for row in rows])
+            hits += [
+                Hit(
+                    id=record.id,
+                    text=record.text,
+                    metadata=record.metadata,
+                    score=float(score[row]),
+                    similarity=float(cosine[row]),
+                    weight=float(graph.weights[row]),
+                )
+                for row in rows
+                if (record := records.get(graph.ids[row])) is not None
+            ]
+            if len(hits) >= wanted:
+                break
+        return hits[:wanted]

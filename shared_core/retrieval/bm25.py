@@ -10,7 +10,7 @@ tokens and rounded to a byte beyond. Ours [O]:
 - A query is analysed by the same code and becomes an OR of term queries, so no query syntax exists.
   Each distinct term counts once, and only the first 1024 count.
 - Ties go by id; which segment holds a document, and when it was written, does not show.
-- Removed documents stay in N and n until they are a quarter of the index, when it is rebuilt.
+- Removed documents stay in N and n until they are a quarter of the index, when it is rebuilt, or ``compact``.
 """
 
 from __future__ import annotations
@@ -93,6 +93,12 @@ class Bm25Index:
             raise InvalidMemoryError(f"ids={ids!r} is one string: give a list of ids")
         with self._lock:
             self._apply([key for key in dict.fromkeys(ids) if key in self._rows], {})
+
+    def compact(self) -> None:
+        """Let removed and replaced documents leave N and n now, rather than when they are a quarter."""
+        with self._lock:
+            if len(self._snapshot.names) > len(self._rows):
+                self._rebuild()
 
     def search(self, query: str, n: int) -> tuple[list[str], FloatArray]:
         """Return the n best documents that share a term with the query, best first, ties by id.

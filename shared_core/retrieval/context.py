@@ -1,7 +1,9 @@
 """Renders ranked pages of conversations into a budget of tokens: what is put before a reader.
 
 Grouped by session, oldest first: the session's date in a line of its own, then "speaker: text" lines in the
-order they were said. Page texts are data and stay verbatim, but for the indent of their further lines.
+order they were said. Page texts are data and stay verbatim, but for the indent of their further lines. A
+derived memory is shown as lines of the pages that it quotes, where they were said, so that nothing is said
+twice: what is there already costs nothing, and a page that comes later replaces what was quoted of it.
 
 Source: none, ours [O]; sessions and dates as in LoCoMo's prompts.
 """
@@ -17,7 +19,8 @@ import numpy as np
 
 from shared_core.bank.graph import NO_SESSION
 from shared_core.errors import ConfigError
-from shared_core.language.pages import spoken_line
+from shared_core.language.pages import line_of
+from shared_core.retrieval.quoted import lines_by_source, says
 
 if TYPE_CHECKING:
     from shared_core.bank.graph import MemoryGraph
@@ -29,7 +32,8 @@ INDENT = "\n  "
 @dataclass
 class _Session:
     header: str | None
-    lines: dict[int, str] = field(default_factory=dict)
+    said: dict[int, str] = field(default_factory=dict)
+    """By the row of the page."""
 
 
 def render_context(
@@ -52,19 +56,39 @@ def render_context(
         raise ConfigError(f"budget_tokens={budget_tokens!r} must be a whole number, 1 or more")
     groups: dict[tuple[int, date | None], _Session] = {}
     left = budget_tokens
-    for row in rows:
-        key = _group_of(graph, row)
+    for place, said in (piece for row in rows for piece in _pieces(graph, row)):
+        key = _group_of(graph, place)
         group = groups.get(key) or _Session(_header(graph, key))
-        line = _line(graph, row)
-        cost = count_tokens(f"{line}\n")
+        shown = group.said.get(place, "")
+        if (joined := _joined(shown, said)) == shown:
+            continue
+        cost = count_tokens(f"{_line(graph, place, joined)}\n")
+        if shown:
+            cost -= count_tokens(f"{_line(graph, place, shown)}\n")
         if group.header is not None and key not in groups:
             cost += count_tokens(f"{group.header}\n")
-        if row in group.lines or cost > left:
+        if cost > left:
             continue
         left -= cost
-        group.lines[row] = line
+        group.said[place] = joined
         groups[key] = group
     return "\n".join(_ordered(graph, groups.values()))
+
+
+def _pieces(graph: MemoryGraph, row: int) -> list[tuple[int, str]]:
+    """Return what a memory says, each piece with the row of the page where it was said."""
+    if row not in graph.sources:
+        return [(row, line_of(graph.texts[row], graph.speakers[row])[1])]
+    sources = {source: line_of(graph.texts[source], graph.speakers[source]) for source in graph.sources[row]}
+    quoted = lines_by_source(graph.texts[row], sources)
+    return [(row if source is None else source, quote) for source, quote in quoted]
+
+
+def _joined(shown: str, said: str) -> str:
+    """Return what a page is shown with once more of it comes up."""
+    if not shown or says(said, shown):
+        return said
+    return shown if says(shown, said) else f"{shown}\n{said}"
 
 
 def _group_of(graph: MemoryGraph, row: int) -> tuple[int, date | None]:
@@ -80,16 +104,17 @@ def _header(graph: MemoryGraph, key: tuple[int, date | None]) -> str | None:
     return None if day is None else f"({day.day} {day:%B} {day.year})"
 
 
-def _line(graph: MemoryGraph, row: int) -> str:
-    return INDENT.join(spoken_line(graph.texts[row], graph.speakers[row]).splitlines())
+def _line(graph: MemoryGraph, place: int, said: str) -> str:
+    speaker = graph.speakers[place]
+    return INDENT.join((f"{speaker}: {said}" if speaker else said).splitlines())
 
 
 def _ordered(graph: MemoryGraph, groups: Iterable[_Session]) -> Iterable[str]:
-    for group in sorted(groups, key=lambda group: _moment(graph, min(group.lines))):
+    for group in sorted(groups, key=lambda group: _moment(graph, min(group.said))):
         if group.header is not None:
             yield group.header
-        for row in sorted(group.lines):
-            yield group.lines[row]
+        for row in sorted(group.said):
+            yield _line(graph, row, group.said[row])
 
 
 def _moment(graph: MemoryGraph, row: int) -> tuple[float, int]:

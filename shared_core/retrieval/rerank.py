@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from dataclasses import replace
 from os import PathLike, fspath
 
 import numpy as np
 
 from shared_core.errors import ConfigError, MissingExtraError
-from shared_core.types import FloatArray, Reranker
+from shared_core.types import FloatArray, Hit, Reranker
 
 
 class CrossEncoderReranker:
@@ -119,6 +120,26 @@ def apply_reranker(
         return weight
     scores = _unit_interval(f"scores of {type(reranker).__name__}", reranker.score(query, texts), count)
     return scores * weight
+
+
+def rerank_hits(reranker: Reranker | None, query: str, hits: list[Hit], top: int) -> list[Hit]:
+    """Return hits with the first ``top`` in the order of their new scores, the rest behind them as it was.
+
+    Args:
+        reranker: None, or a query without text, changes nothing.
+        query: The question.
+        hits: Best first.
+        top: How many are scored anew.
+
+    Raises:
+        ConfigError: As for ``apply_reranker``.
+    """
+    if reranker is None or not hits or not query.strip():
+        return hits
+    head, tail = hits[:top], hits[top:]
+    scores = apply_reranker(reranker, query, [hit.text for hit in head], [hit.weight for hit in head])
+    order = np.argsort(-scores, kind="stable")
+    return [replace(head[row], score=float(scores[row])) for row in order] + tail
 
 
 def _unit_interval(name: str, values: FloatArray | Sequence[float], count: int) -> FloatArray:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shared_core.config import RetrievalConfig
-from shared_core.errors import ConfigError, InvalidMemoryError
+from shared_core.errors import ConfigError
+from shared_core.retrieval.asked import checked_filter, checked_text, checked_vector
 from shared_core.retrieval.dense import DenseSearch
 from shared_core.retrieval.keywords import KeywordSearch
 from shared_core.retrieval.mmr import mmr
-from shared_core.retrieval.rerank import apply_reranker
+from shared_core.retrieval.rerank import rerank_hits
 from shared_core.retrieval.topk import Candidates, weighted_scores, widening_top_k
 from shared_core.types import Embedder, FloatArray, Hit, Reranker, Where
 
@@ -32,10 +33,6 @@ UNBOUNDED = 2**31 - 1
 """More memories than any collection holds; a depth of search, never a size of memory."""
 MARGIN = 8
 """How many more than k are asked of the index at first: suppressed memories take up places."""
-LARGEST = 1e18
-"""Of a query vector's numbers: the squares of larger ones leave the range of float32."""
-SHOWN = 60
-"""Characters of a senseless vector that a message quotes."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +94,7 @@ class BankRetriever:
             ConfigError: A bad option or filter, or no embedder.
             DimensionMismatchError: The embedder does not fit the collection.
         """
-        if not _text(query).strip():
+        if not checked_text(query).strip():
             return []
         return self.search_by_vector(
             self.embed(query), query=query, where=where, where_document=where_document, **overrides
@@ -119,10 +116,10 @@ class BankRetriever:
             ConfigError, DimensionMismatchError: As for ``search``.
         """
         request = _Query(
-            _text(query),
-            _query_vector(vector),
-            _filter("where", where),
-            _filter("where_document", where_document),
+            checked_text(query),
+            checked_vector(vector),
+            checked_filter("where", where),
+            checked_filter("where_document", where_document),
             self._config(overrides),
         )
         self.refresh(force=False)
@@ -316,47 +313,4 @@ class BankRetriever:
         return self._reranked(self._held(ranked), request)[: config.k]
 
     def _reranked(self, hits: list[Hit], request: _Query) -> list[Hit]:
-        if self.reranker is None or not hits or not request.text:
-            return hits
-        head, tail = hits[: request.config.rerank_top], hits[request.config.rerank_top :]
-        scores = apply_reranker(
-            self.reranker, request.text, [hit.text for hit in head], [hit.weight for hit in head]
-        )
-        order = np.argsort(-scores, kind="stable")
-        return [replace(head[row], score=float(scores[row])) for row in order] + tail
-
-
-def _text(query: object) -> str:
-    if not isinstance(query, str):
-        raise ConfigError(f"a query is text, not {query!r}")
-    return query
-
-
-def _filter(name: str, given: object) -> Where | None:
-    if given is not None and not isinstance(given, Mapping):
-        raise ConfigError(
-            f"{name}={given!r} is not a Chroma filter: give a mapping such as {{'user': 'ada'}}"
-        )
-    return given
-
-
-def _query_vector(vector: object) -> FloatArray:
-    try:
-        given = np.asarray(vector)
-        # numpy would drop an imaginary part, and read numbers out of strings
-        array = np.asarray(given, float) if given.dtype.kind in "fiub" else np.empty(0)
-    except (TypeError, ValueError):
-        array = np.empty(0)
-    if array.ndim != 1 or not array.size or not np.all(np.isfinite(array)):
-        raise InvalidMemoryError(
-            f"a query vector needs shape (d,) and finite numbers, not {_shortened(repr(vector))}"
-        )
-    if float(np.abs(array).max()) > LARGEST:
-        raise InvalidMemoryError(
-            f"a query vector with {np.abs(array).max():g} in it is too large for 32-bit embeddings: scale it"
-        )
-    return array
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+        return rerank_hits(self.reranker, request.text, hits, request.config.rerank_top)

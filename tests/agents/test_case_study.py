@@ -1,4 +1,4 @@
-"""The story of the paper's appendix I in words of our own: an allergy, a taste for baking, and a dream between."""
+"""Appendix I's story in our own words: an allergy, a taste for baking, and a dream between."""
 
 from __future__ import annotations
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import sqlite3
+import time
+import uuid
+from collections.abc import Sequence
 from datetime import datetime, timezone
 
 import numpy as np
 import pytest
+from sqlalchemy import event
 
 from shared_core import MemoryBank
 from shared_core.bank.conversation import ConversationMemory, Page
 from shared_core.bank.derived import is_derived
 from shared_core.bank.repairing import DerivedMemory, Repair, apply_repair
-from shared_core.bank.tiers import Placement, TierConfig, count_sessions, flow, members
+from shared_core.bank.tiers import Placement, Tier, TierConfig, TierStore, count_sessions, flow, members
 from shared_core.embedding import SentenceTransformerEmbedder
 from shared_core.errors import ConfigError, InvalidMemoryError
 from tests.conftest import OpenBank
@@ -115,6 +120,73 @@ def test_nothing_is_ever_without_a_tier() -> None:
             assert tier != "archive" or memory_id in quoted
     assert len(members(placed, "stim")) == 2
     assert len(placed) == 200
+
+
+def test_placing_reads_what_matters_and_moves_what_flow_moves(state_url: str) -> None:
+    rng = np.random.default_rng(2)
+    bank = MemoryBank.open(":memory:", f"tiers-{uuid.uuid4().hex}", create=True, state_url=state_url)
+    store = TierStore(bank.state.engine, bank.state.bank_id)
+    config = TierConfig(pages=3, sessions=4, entries=3)
+    quotes: dict[str, set[str]] = {}
+    last_used: dict[str, float] = {}
+
+    def quoted(entries: Sequence[str]) -> set[str]:
+        return {page for entry in entries for page in quotes[entry]}
+
+    archived = 0
+    for step in range(150):
+        before = store.read()
+        pages = [i for i in before if i.startswith("p")]
+        last_used.update({i: time.time() + rng.normal() for i in pages if rng.random() < 0.1})
+        if rng.random() < 0.6:
+            tier: Tier = "stim"
+            new = {f"p{step}-{n}": f"s{rng.integers(9)}" for n in range(rng.integers(1, 4))}
+        else:
+            tier, new = "ltsm", {f"e{step}": ""}
+            session = f"s{rng.integers(9)}"
+            quotes[f"e{step}"] = {i for i in pages if before[i].session == session}
+
+        now = time.time()
+        moves = store.place(new, tier, last_used=lambda _: last_used, quoted=quoted, config=config)
+        arrived = {i: Placement(tier, s, now + 1e-6 * row) for row, (i, s) in enumerate(new.items())}
+        whole = {**before, **arrived}
+        entries = [i for i in whole if whole[i].tier == "ltsm"]
+        assert moves == flow(whole, last_used, quoted(entries), config)
+        archived += sum(to == "archive" for to in moves.values())
+        after = store.read()
+        assert {i: after[i].tier for i in after} == {i: moves.get(i, whole[i].tier) for i in whole}
+    assert archived > 5
+    bank.close()
+
+
+def test_a_turn_costs_the_same_in_a_long_conversation(open_bank: OpenBank) -> None:
+    bank = open_bank()
+    memory = ConversationMemory(bank)
+    store = TierStore(bank.state.engine, bank.state.bank_id)
+    counts = {"statements": 0, "hundred steps": 0}
+
+    def work(pages: int) -> dict[str, int]:
+        new = {f"{pages}-{n}": f"session {n % 40}" for n in range(pages)}
+        store.place(new, "stim", last_used=memory._last_used, quoted=memory._quoted, config=TierConfig())
+        counts.update(dict.fromkeys(counts, 0))
+        memory.place({f"one more after {pages}": "session 1"}, "stim")
+        return dict(counts)
+
+    def watched(connection: sqlite3.Connection, *_: object) -> None:
+        def step() -> int:
+            counts["hundred steps"] += 1
+            return 0
+
+        connection.set_progress_handler(step, 100)
+
+    def executed(*_: object) -> None:
+        counts["statements"] += 1
+
+    event.listen(bank.state.engine, "checkout", watched)
+    event.listen(bank.state.engine, "after_cursor_execute", executed)
+    few, many = work(200), work(5000)
+    assert many["statements"] == few["statements"] < 12
+    assert 0 < many["hundred steps"] <= 2 * few["hundred steps"]
 
 
 @pytest.mark.parametrize("bad", [{"pages": 0}, {"sessions": 1.5}, {"entries": -1}])

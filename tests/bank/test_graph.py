@@ -87,11 +87,17 @@ def test_a_collection_of_others_is_a_graph_too(
     bank.add(
         ["one", "two", "three"],
         ids=["a", "b", "c"],
-        metadatas=[{"chat": 7, "at": 0}, {"chat": 7, "at": "not a time"}, {"dream_sources": "[broken"}],
+        metadatas=[
+            {"chat": 7, "at": 0},
+            {"chat": 7, "at": "not a time"},
+            {"dream_sources": "[broken", "at": 1e20},
+        ],
     )
     graph = read_graph(bank, GraphKeys(session="chat", time="at"))
     assert graph.sessions == ["7"]
     assert graph.session.tolist() == [0, 0, -1]
     assert graph.time[0] == 0.0
     assert np.isnan(graph.time[1:]).all()
+    assert graph.day(2) is None
+    assert len(graph.entities) == 3
     assert read_graph(open_bank(embedder=embedder, name="empty")).ids == []

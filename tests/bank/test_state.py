@@ -207,7 +207,7 @@ def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
     BankState(state_url, collection="c", name="n").close()
     with create_engine(state_url).begin() as connection:
         connection.execute(text("UPDATE dream_meta SET value = '99'"))
-    with pytest.raises(StateError, match="has schema 99, this version reads up to 2: upgrade"):
+    with pytest.raises(StateError, match="has schema 99, this version reads up to 3: upgrade"):
         BankState(state_url, collection="c", name="n")
 
 

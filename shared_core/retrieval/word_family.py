@@ -1,0 +1,88 @@
+"""One family of texts by which memories are found through words, following a bank as it changes.
+
+A family is a snapshot: it ranks by its own texts, whatever became of them since. The newest one shares a
+BM25 index with its predecessor and has only the differences written into it; an older one that is still
+asked gets an index of its own.
+
+Source: none, ours [O].
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shared_core.retrieval.bm25 import Bm25Index
+
+if TYPE_CHECKING:
+    from shared_core.types import Array
+
+
+@dataclass(eq=False)
+class _Shared:
+    """An index, and whose texts are in it at the moment; nobody's while it is being written."""
+
+    index: Bm25Index
+    holds: Mapping[str, str] | None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class WordFamily:
+    """At most one text per memory; safe for threads.
+
+    Args:
+        texts: Text of each memory.
+    """
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self.texts = texts
+        self._shared = _built(texts)
+
+    def updated(self, texts: Mapping[str, str]) -> WordFamily:
+        """Return the family with these texts instead."""
+        old = self.texts
+        gone = [memory_id for memory_id in old if memory_id not in texts]
+        changed = {memory_id: text for memory_id, text in texts.items() if old.get(memory_id) != text}
+        if not gone and not changed:
+            return self
+        if len(gone) + len(changed) > len(texts) // 2:
+            return WordFamily(texts)
+        with self._shared.lock:
+            if self._shared.holds is not old:
+                return WordFamily(texts)
+            self._shared.holds = None
+            index = self._shared.index
+            index.remove(gone)
+            index.replace(list(changed), list(changed.values()))
+            # statistics are those of these texts alone, as in an index that is built now
+            index.compact()
+            self._shared.holds = texts
+        newer = WordFamily.__new__(WordFamily)
+        newer.texts, newer._shared = texts, self._shared
+        return newer
+
+    def ranking(self, query: str, row_of: Mapping[str, int]) -> Array:
+        """Return the rows of all memories that share a word with the query, best first, ties by row.
+
+        Args:
+            query: Any text.
+            row_of: Row of each memory; others are left out.
+        """
+        shared = self._shared
+        ids, scores = shared.index.search(query, max(1, len(self.texts)))
+        if shared.holds is not self.texts:
+            # it was written to before or meanwhile
+            self._shared = shared = _built(self.texts)
+            ids, scores = shared.index.search(query, max(1, len(self.texts)))
+        found = [(-score, row_of[i]) for i, score in zip(ids, scores.tolist(), strict=True) if i in row_of]
+        return np.array([row for _, row in sorted(found)], np.int64)
+
+
+def _built(texts: Mapping[str, str]) -> _Shared:
+    index = Bm25Index()
+    index.add(list(texts), list(texts.values()))
+    return _Shared(index, texts)

@@ -112,7 +112,7 @@ class AssociationIndex:
     def spread(self, weighted: FloatArray) -> FloatArray:
         """Return scores after one step over the bridges: s + a w A s, shape (N,).
 
-        A memory gets of its neighbours only what its own weight lets it have: nothing leads to a forgotten one.
+        A memory gets of its neighbours what its own weight lets it have: nothing leads to a forgotten one.
         """
         rows, columns, shares = self._bridges
         found: FloatArray = weighted.copy()

@@ -240,7 +240,9 @@ def test_events_tell_the_whole_dream(bank: MemoryBank) -> None:
 
 def test_what_changed_meanwhile_is_not_repaired(bank: MemoryBank) -> None:
     def rewrite(graph: MemoryGraph) -> Repair:
-        bank.content.collection.update(ids=[ALLERGY], documents=["I can eat nuts again."])
+        collection = bank.content.collection
+        held = collection.get(ids=[ALLERGY], include=["embeddings"])
+        collection.update(ids=[ALLERGY], documents=["I can eat nuts again."], embeddings=held["embeddings"])
         return joining(graph)
 
     report = DreamCycle(

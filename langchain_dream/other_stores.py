@@ -77,11 +77,11 @@ class StoreSearch:
 
         Raises:
             ConfigError: A value outside its range.
-            UnsupportedStoreError: Hybrid search.
+            UnsupportedStoreError: Hybrid or associative search.
         """
         config = RetrievalConfig(**_known(options))
-        if config.search_type == "hybrid":
-            raise UnsupportedStoreError("hybrid search reads every text: it needs Chroma")
+        if config.search_type in {"hybrid", "associative"}:
+            raise UnsupportedStoreError(f"{config.search_type} search reads every text: it needs Chroma")
 
     def search(self, query: str, **options: Any) -> list[Hit]:
         """Search and weigh."""

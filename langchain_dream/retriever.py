@@ -79,6 +79,7 @@ class DreamRetriever(VectorStoreRetriever):
         "similarity_score_threshold",
         "mmr",
         "hybrid",
+        "associative",
     )
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")

@@ -18,7 +18,7 @@ DecayLaw = Literal["additive", "multiplicative"]
 Diagnosis = Literal["threshold", "coupling"]
 Preset = Literal["paper", "hardened"]
 AgentKind = Literal["structured", "open_ended"]
-SearchType = Literal["similarity", "similarity_score_threshold", "mmr", "hybrid"]
+SearchType = Literal["similarity", "similarity_score_threshold", "mmr", "hybrid", "associative"]
 SearchBackend = Literal["auto", "index", "scan"]
 
 PAPER_TERMS = ("geometric", "retrieval", "coherence")
@@ -310,6 +310,8 @@ class RetrievalConfig:
     k: int = 4
     """How many memories are returned at most."""
     search_type: SearchType = "similarity"
+    """``associative`` ranks as ``AssociativeRetriever`` does, by what dreams wrote too; of the options below
+    only ``k``, ``min_weight`` and ``rerank_top`` count there."""
     backend: SearchBackend = "auto"
     """``index``: the collection's own index, widened until exact; ``scan``: every embedding, read."""
     min_weight: float = 0.01
@@ -337,6 +339,8 @@ class RetrievalConfig:
         _in_range("min_weight", self.min_weight, 0, 1)
         _in_range("lambda_mult", self.lambda_mult, 0, 1)
         _positive("rrf_k", self.rrf_k)
+        if self.score_threshold is not None and self.search_type == "associative":
+            raise ConfigError("score_threshold is for cosines: search_type='associative' has no such scores")
         if self.score_threshold is not None:
             _in_range("score_threshold", self.score_threshold, -1, 1)
         arms = self.rrf_weights if isinstance(self.rrf_weights, (tuple, list)) else ()

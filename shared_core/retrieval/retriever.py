@@ -18,6 +18,7 @@ import numpy as np
 from shared_core.config import RetrievalConfig
 from shared_core.errors import ConfigError
 from shared_core.retrieval.asked import checked_filter, checked_text, checked_vector
+from shared_core.retrieval.associative import AssociativeRetriever
 from shared_core.retrieval.dense import DenseSearch
 from shared_core.retrieval.keywords import KeywordSearch
 from shared_core.retrieval.mmr import mmr
@@ -122,6 +123,8 @@ class BankRetriever:
             checked_filter("where_document", where_document),
             self._config(overrides),
         )
+        if request.config.search_type == "associative":
+            return self._associated(request)
         self.refresh(force=False)
         hits = self._hybrid(request) if request.config.search_type == "hybrid" else self._similar(request)
         if self.track_access and hits:
@@ -190,6 +193,24 @@ class BankRetriever:
                 f"{', '.join(sorted(SEARCH_OPTIONS))}"
             )
         return replace(self.config, **overrides) if overrides else self.config
+
+    @cached_property
+    def _associative(self) -> AssociativeRetriever:
+        return AssociativeRetriever(
+            self.bank, embedder=self.embedder, reranker=self.reranker, track_access=self.track_access
+        )
+
+    def _associated(self, request: _Query) -> list[Hit]:
+        config = request.config
+        return self._associative.search_by_vector(
+            request.vector,
+            query=request.text,
+            where=request.where,
+            where_document=request.where_document,
+            k=config.k,
+            min_weight=config.min_weight,
+            rerank_top=config.rerank_top,
+        )
 
     def _similar(self, request: _Query) -> list[Hit]:
         config = request.config

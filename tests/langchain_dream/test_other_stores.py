@@ -106,8 +106,9 @@ async def test_what_needs_chroma_is_refused(memory: InMemoryVectorStore, options
         await retriever.asweep()
     with pytest.raises(UnsupportedStoreError, match="InMemoryVectorStore"):
         _ = retriever.bank
-    with pytest.raises(UnsupportedStoreError, match="hybrid"):
-        retriever.invoke(QUERY, search_type="hybrid")
+    for search_type in ("hybrid", "associative"):
+        with pytest.raises(UnsupportedStoreError, match=search_type):
+            retriever.invoke(QUERY, search_type=search_type)
     for refused in ({"where": {"a": 1}}, {"reranker": []}):
         with pytest.raises(UnsupportedStoreError, match="need Chroma"):
             DreamRetriever(vectorstore=memory, **options, **refused)

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 import numpy as np
 import pytest
 
-from shared_core import MemoryBank
+from shared_core import BankRetriever, MemoryBank
 from shared_core.agents import associate
 from shared_core.bank.conversation import ConversationMemory, Page
 from shared_core.config import AssociativeConfig
@@ -137,3 +137,17 @@ def test_an_empty_bank_and_one_without_sessions(
     assert retriever.search("anything") == []
     bank.add(["The archive closes at noon."], ids=["one"])
     assert ids(retriever, "archive") == ["one"]
+
+
+def test_the_banks_own_retriever_searches_by_associations_where_it_is_told_to(
+    bank: MemoryBank, embedder: SentenceTransformerEmbedder
+) -> None:
+    associate(bank)
+    plain, own = BankRetriever(bank, track_access=False), AssociativeRetriever(bank, track_access=False)
+    query = "what did he lose on the tram"
+    found = plain.search(query, search_type="associative", k=3, where={"dream_session": {"$ne": "b"}})
+    assert found == own.search(query, k=3, where={"dream_session": {"$ne": "b"}})
+    vector = np.asarray(embedder.embed_query(query), np.float32)
+    assert plain.search_by_vector(vector, search_type="associative", k=3) == own.search_by_vector(vector, k=3)
+    with pytest.raises(ConfigError, match="score_threshold"):
+        plain.search(query, search_type="associative", score_threshold=0.5)

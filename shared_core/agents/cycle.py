@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from shared_core.bank.lock import BankLock
     from shared_core.bank.memory_bank import MemoryBank
     from shared_core.chat import ChatModel
+    from shared_core.language import EntityExtractor
     from shared_core.types import Embedder
 
 
@@ -50,6 +51,7 @@ class DreamCycle:
         dreamer, analyst, consolidator: Default: by rules, without a language model.
         config: Options.
         graph_keys: Metadata fields that say where a memory belongs; default: those of our own pages.
+        extractor: Finds entities, such as ``SpacyExtractor`` or one that asks a model; default: the rules.
         asking: Report of the agents' chat model, for the report of the cycle.
 
     Raises:
@@ -65,6 +67,7 @@ class DreamCycle:
         consolidator: Consolidator | None = None,
         config: DreamConfig | None = None,
         graph_keys: GraphKeys | None = None,
+        extractor: EntityExtractor | None = None,
         asking: AskingReport | None = None,
     ) -> None:
         if bank.embedder is None:
@@ -77,6 +80,7 @@ class DreamCycle:
         self.analyst = analyst or RuleAnalyst()
         self.consolidator = consolidator or RuleConsolidator(self.config.gamma)
         self.graph_keys = graph_keys
+        self.extractor = extractor
         self.asking = asking
         self._embedder: Embedder = bank.embedder
 
@@ -131,7 +135,7 @@ class DreamCycle:
             if not dry_run:
                 lock = stack.enter_context(self.bank.state.lock("cycle", wait=0.0))
                 remove_unborn(self.bank, lock)
-            graph = read_graph(self.bank, self.graph_keys)
+            graph = read_graph(self.bank, self.graph_keys, extractor=self.extractor)
             earlier = len(self.bank.state.runs(kinds=["cycle"]))
             if not dry_run:
                 run_id = self._begin(lock)

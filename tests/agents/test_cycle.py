@@ -22,6 +22,7 @@ from shared_core.bank.graph import MemoryGraph, read_graph
 from shared_core.bank.repairing import DerivedMemory, Repair
 from shared_core.embedding import SentenceTransformerEmbedder
 from shared_core.errors import BankLockedError, ConfigError
+from shared_core.language import Entity
 from tests.agents.nut_story import ALLERGY, BAKING, pages
 from tests.agents.scripted import ScriptedChat
 from tests.conftest import OpenBank
@@ -361,6 +362,17 @@ def test_a_model_without_sense_leaves_the_rules_and_is_counted(bank: MemoryBank)
     }
     bank.undo(report.run_id)
     assert {key: value for key, value in state_of(bank).items() if not is_derived(key)} == before
+
+
+def test_entities_may_be_found_by_somebody_else(bank: MemoryBank) -> None:
+    asked: list[str] = []
+
+    def extract(text: str, *, speaker: str | None = None) -> frozenset[Entity]:
+        asked.append(text)
+        return frozenset()
+
+    DreamCycle(bank, extractor=extract, config=QUICK).run()
+    assert len(asked) == 50
 
 
 def test_the_consolidator_never_goes_below_gamma(bank: MemoryBank) -> None:

@@ -147,12 +147,17 @@ def test_a_repair_that_does_not_help_or_harms_another_probe_is_rolled_back(bank:
 
 
 def test_what_was_rolled_back_leaves_no_trace_in_later_trials(bank: MemoryBank) -> None:
-    tries = iter([lambda g: joining(g, g.texts[g.row_of["s8-2"]]), joining])
+    tries = iter(["s8-2", None])
+
+    def make(graph: MemoryGraph) -> Repair:
+        page = next(tries)
+        return joining(graph, graph.texts[graph.row_of[page]] if page else None)
+
     report = DreamCycle(
         bank,
         dreamer=Asks([BOTH, probe_of("quick ideas for baking, and an EpiPen", BAKING, ALLERGY)]),
         analyst=Finds(),
-        consolidator=Proposes(lambda graph: (next(tries))(graph)),
+        consolidator=Proposes(make),
         config=QUICK,
     ).run()
     assert (report.rounds[0].rejected.get(NO_GAIN), len(report.repairs)) == (1, 1)

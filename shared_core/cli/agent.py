@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -145,17 +144,13 @@ def _of_data(
 
 
 def _open_model(name: str) -> ChatModel:
-    from shared_core.chat import open_chat
     from shared_core.evaluation.agent_copycat import Copycat
 
     if name == "copycat":
         return Copycat()
     if name != "smollm2" and ":" not in name:
         raise ConfigError(f"model {name!r} is none of copycat, smollm2, package.module:object")
-    # an installed command does not look where the user stands, `python -m` does
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.append(here)
-    return open_chat(name)
+    return options.open_model(name)
 
 
 def _numbered(progress: Progress | None, prefix: str) -> Progress | None:

@@ -25,6 +25,9 @@ PLAIN_WIDTH = 120
 MARK = "?"
 """Stands for a character that must not reach a terminal; in every encoding."""
 
+GAP, LEAST_LAST = 2, 10
+"""Between two columns of a table; of its last column, however narrow the terminal."""
+
 _INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn"}
 
 
@@ -40,7 +43,11 @@ def say(line: str | Text = "") -> None:
 
 def show(headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Print a plain table; cells are strings, numbers or ``Text``."""
-    _console().print(_table(headers, rows))
+    console = _console()
+    drawn, width = _table(headers, rows, console.width)
+    # rich drops whole columns of a table that is too wide; a terminal breaks its lines instead
+    console.width = max(width, console.width)
+    console.print(drawn)
 
 
 def safe(text: str, limit: int = 100, *, tail: bool = False) -> Text:
@@ -102,20 +109,23 @@ def _is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty()
 
 
-def _table(headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
-    """Lay out a table whose last column gives way on a narrow terminal; ids and numbers stay whole."""
+def _table(headers: Sequence[str], rows: Sequence[Sequence[Any]], width: int) -> tuple[Table, int]:
+    """Lay out a table whose last column gives way on a narrow terminal; ids and numbers stay whole.
+
+    Returns:
+        The table, and the width that it takes.
+    """
     drawn = Table(box=None, pad_edge=False, header_style="bold", show_header=any(headers))
     cells = [[cell if isinstance(cell, Text) else Text(number(cell)) for cell in row] for row in rows]
+    widest = [
+        max([len(header), *(row[position].cell_len for row in cells)])
+        for position, header in enumerate(headers)
+    ]
+    before_last = sum(widest[:-1]) + GAP * (len(headers) - 1)
+    widest[-1] = min(widest[-1], max(len(headers[-1]), LEAST_LAST, width - before_last))
     for position, header in enumerate(headers):
         numeric = bool(rows) and all(isinstance(row[position], (int, float)) for row in rows)
-        widest = max((row[position].cell_len for row in cells), default=0)
-        last = position == len(headers) - 1
-        drawn.add_column(
-            header,
-            justify="right" if numeric else "left",
-            no_wrap=True,
-            min_width=None if last else max(widest, len(header)),
-        )
+        drawn.add_column(header, justify="right" if numeric else "left", no_wrap=True, width=widest[position])
     for row in cells:
         drawn.add_row(*row)
-    return drawn
+    return drawn, before_last + widest[-1]

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from shared_core.cli import options
-from shared_core.cli.console import emit, moment, say, show
+from shared_core.cli.console import emit, say
+from shared_core.cli.runs import show_runs
 
 
 def log(
@@ -18,7 +19,7 @@ def log(
     where: options.Where = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """List every change of the bank, newest first; each can be undone.
+    """List every change of the bank, newest first; each can be undone, a cycle with all its repairs.
 
     Example: dream log ./chroma --collection memories
     """
@@ -30,8 +31,4 @@ def log(
     if not runs:
         say("the journal is empty: nothing was ever changed")
         return
-    rows = [
-        (run.run_id, run.kind, run.status, run.changes, moment(run.created_at), run.target or "")
-        for run in runs
-    ]
-    show(["run", "kind", "status", "changes", "when", "of run"], rows)
+    show_runs(runs)

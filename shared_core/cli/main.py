@@ -15,6 +15,7 @@ import typer
 from shared_core import __version__
 from shared_core.cli import (
     agent,
+    cycle,
     demo,
     explain,
     figures,
@@ -24,16 +25,19 @@ from shared_core.cli import (
     log,
     poison,
     restore,
+    stability,
     status,
     stream,
     table,
     undo,
 )
 from shared_core.cli.console import safe
+from shared_core.cli.interrupt import INTERRUPTED, Interrupted
 from shared_core.errors import DreamError
 
 # typer keeps its own copy of click, or imports it, depending on its version
 LONGEST_COMPLAINT = 1_000
+BROKEN_OFF = "interrupted; a change that was not finished is not applied"
 UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__bases__[0])
 
 app = typer.Typer(
@@ -48,6 +52,7 @@ app.add_typer(evaluate, name="eval")
 
 app.command("demo")(demo.demo)
 app.command("forget")(forget.forget)
+app.command("cycle")(cycle.cycle)
 app.command("status")(status.status)
 app.command("log")(log.log)
 app.command("undo")(undo.undo)
@@ -58,6 +63,7 @@ evaluate.command("table")(table.table)
 evaluate.command("figures")(figures.figures)
 evaluate.command("law")(law.law)
 evaluate.command("stream")(stream.stream)
+evaluate.command("stability")(stability.stability)
 evaluate.command("agent")(agent.agent)
 evaluate.command("locomo")(locomo.locomo)
 
@@ -92,6 +98,11 @@ def main(arguments: list[str] | None = None) -> None:
 def _run(arguments: list[str] | None) -> int:
     try:
         code = app(args=arguments, prog_name="dream", standalone_mode=False)
+        if code == INTERRUPTED:
+            # newer typers turn KeyboardInterrupt into this
+            code = _complain(BROKEN_OFF, INTERRUPTED)
+    except Interrupted:
+        code = INTERRUPTED
     except DreamError as error:
         code = _complain(str(error), 2)
     except UsageError as error:
@@ -99,7 +110,7 @@ def _run(arguments: list[str] | None) -> int:
     except RecursionError:
         code = _complain("the input is nested too deeply", 2)
     except (KeyboardInterrupt, typer.Abort):
-        code = _complain("interrupted; a change that was not finished is not applied", 130)
+        code = _complain(BROKEN_OFF, INTERRUPTED)
     except Exception as error:
         if os.environ.get("DREAM_DEBUG"):
             raise

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from shared_core.errors import ConfigError
+from shared_core.errors import ConfigError, DreamError
+
+if TYPE_CHECKING:
+    from shared_core.bank import MemoryBank
+    from shared_core.chat import ChatModel
+    from shared_core.types import Embedder
 
 Location = Annotated[
     str,
@@ -90,6 +96,50 @@ def open_embedder(name: str) -> Any:
             f"--embedder {shortened(name)!r} is neither {', '.join(named)} nor the directory of a model"
         )
     return embedding.SentenceTransformerEmbedder(name)
+
+
+MINILM_DIMENSION = 384
+
+
+def fitting_embedder(bank: MemoryBank, name: str | None, why: str) -> Embedder:
+    """Return the embedder that is named, or MiniLM where the collection may have been filled with it.
+
+    Args:
+        bank: The bank.
+        name: As for ``open_embedder``; None where the user named none.
+        why: What needs one, as the beginning of a sentence.
+
+    Raises:
+        ConfigError: No name is given and MiniLM does not fit; or as for ``open_embedder``.
+    """
+    if name is None and (dimension := bank.content.dimension()) not in {None, MINILM_DIMENSION}:
+        raise ConfigError(
+            f"{why}, and the collection has dimension {dimension}, minilm has {MINILM_DIMENSION}: give "
+            "--embedder DIR, the directory of its model"
+        )
+    model: Embedder = open_embedder(name or "minilm")
+    return model
+
+
+def open_model(name: str) -> ChatModel:
+    """Return a chat model by name or import path; the directory the user stands in is searched too.
+
+    Raises:
+        ConfigError: There is none, or importing it fails.
+        MissingExtraError: The model's extra is not installed.
+    """
+    from shared_core.chat import open_chat
+
+    # an installed command does not look where the user stands, `python -m` does
+    if ":" in name and (here := str(Path.cwd())) not in sys.path:
+        sys.path.append(here)
+    try:
+        return open_chat(name)
+    except DreamError:
+        raise
+    except Exception as error:
+        # a module of the user's may raise anything, a missing password for one
+        raise ConfigError(f"cannot open the model {name!r}: {type(error).__name__}: {error}") from error
 
 
 def sort_out(item: str, location: str) -> tuple[str, str]:

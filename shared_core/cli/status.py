@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from shared_core.cli import options
-from shared_core.cli.console import emit, moment, number, safe, say, show
+from shared_core.cli.console import emit, number, safe, say, show
+from shared_core.cli.runs import show_runs
 
 
 def status(
@@ -29,6 +30,12 @@ def status(
     )
     say(f"  {found.full} with full weight, {found.reduced} reduced (w < 1), {found.deleted} softly deleted,")
     say(f"  {found.weakened} weakened (w < 0.5), {found.forgotten} forgotten (w < 0.1)")
+    if found.derived or found.keys or found.edges or found.taken_back:
+        undone = f"; {found.taken_back} of undone repairs, softly deleted" if found.taken_back else ""
+        say(
+            f"  from dreams: {found.derived} derived memories{undone}; {found.keys} retrieval keys, "
+            f"{found.edges} edges"
+        )
     if found.quarantine is not None:
         weight = number(found.quarantine)
         say(f"  {found.quarantined} in quarantine (w = {weight} until a sweep has seen them)")
@@ -44,5 +51,4 @@ def status(
         ]
         show(["memory", "weight", "suspicion", "text"], rows)
     if found.runs:
-        runs = [(run.run_id, run.kind, run.status, run.changes, moment(run.created_at)) for run in found.runs]
-        show(["run", "kind", "status", "changes", "when"], runs)
+        show_runs(found.runs)

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from shared_core.bank import MemoryBank
     from shared_core.types import Embedder
 
-MINILM_DIMENSION = 384
-
 Preset = Annotated[str, typer.Option(help="Parameters: paper or hardened.")]
 Agent = Annotated[str, typer.Option(help="Whose: structured or open-ended.")]
 Seed = Annotated[int, typer.Option(help="Seed of the noise.")]
@@ -98,10 +96,4 @@ def embedder_of(bank: MemoryBank, name: str | None, config: ForgettingConfig) ->
 
     if not any("embedder" in find_term(term).needs for term in config.terms):
         return None
-    if name is None and (dimension := bank.content.dimension()) not in {None, MINILM_DIMENSION}:
-        raise ConfigError(
-            f"preset 'hardened' embeds parts of the memories again, and the collection has dimension "
-            f"{dimension}, minilm has {MINILM_DIMENSION}: give --embedder DIR, the directory of its model"
-        )
-    model: Embedder = options.open_embedder(name or "minilm")
-    return model
+    return options.fitting_embedder(bank, name, "preset 'hardened' embeds parts of the memories again")

@@ -18,7 +18,7 @@ def undo(
     where: options.Where = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Undo one run. The undo is a run too: undoing it is a redo.
+    """Undo one run, or a dream cycle with its repairs. The undo is a run too: undoing it is a redo.
 
     Example: dream undo 19c1f4a2b3c-9f2e1a ./chroma --collection memories
     """
@@ -29,4 +29,10 @@ def undo(
         emit(done.to_dict())
         return
     redo = options.command("undo", done.run_id, location, collection, state, where)
-    say(f"undid {run_id}, {done.changes} changes taken back; redo it with: {redo}")
+    undone = done.report.get("kind", "run")
+    repairs = len(done.report.get("children", []))
+    say(
+        f"undid {undone} {run_id}"
+        + (f" with its {repairs} repairs" if repairs else "")
+        + f", {done.changes} changes taken back; redo it with: {redo}"
+    )

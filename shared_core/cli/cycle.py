@@ -1,0 +1,181 @@
+"""``dream cycle``: a memory asks itself, finds out what it misses, and repairs it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from shared_core.cli import cycle_report, options
+from shared_core.cli.console import emit, progress_bar
+from shared_core.cli.interrupt import Interrupted, stop_on_interrupt
+from shared_core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from shared_core.agents import DreamConfig, DreamCycle, DreamEvent
+    from shared_core.agents.cycle_report import OnEvent
+    from shared_core.bank import MemoryBank
+    from shared_core.bank.graph import GraphKeys
+    from shared_core.chat import ChatModel
+    from shared_core.types import Progress
+
+AGENTS = ("rules", "llm")
+GROUNDWORK_STEPS = 4
+LONGEST = 1e9
+"""Seconds; infinity is no JSON."""
+STOPPING = "dream: it ends at the next repair, and what it repaired stays; Ctrl-C again breaks it off"
+
+SessionKey = Annotated[
+    Optional[str],  # noqa: UP045 (read at run time, on Python 3.10 too)
+    typer.Option(
+        metavar="NAME",
+        help="Metadata field that names a memory's session; default: dream_session.",
+        show_default=False,
+    ),
+]
+SpeakerKey = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        metavar="NAME",
+        help="Metadata field that says who said it; default: dream_speaker.",
+        show_default=False,
+    ),
+]
+TimeKey = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        metavar="NAME",
+        help="Metadata field that says when, ISO 8601 or Unix time; default: dream_time.",
+        show_default=False,
+    ),
+]
+
+
+def cycle(
+    location: options.Location,
+    collection: options.Collection,
+    agents: Annotated[
+        str, typer.Option(help="rules, or llm: a chat model asks, diagnoses and quotes.")
+    ] = "rules",
+    model: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            help="For llm: smollm2 (weak, offline), or an import path package.module:object of a chat model, "
+            "such as langchain_dream.as_chat(...).",
+            show_default=False,
+        ),
+    ] = None,
+    calls: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(
+            min=1, help="For llm: calls at most, then the rules answer; default: 400.", show_default=False
+        ),
+    ] = None,
+    rounds: Annotated[int, typer.Option(help="Rounds at most.")] = 3,
+    probes: Annotated[int, typer.Option(help="Questions per round at most.")] = 96,
+    partitions: Annotated[
+        int, typer.Option(help="Each round asks about another of so many parts of the memory.")
+    ] = 3,
+    repairs: Annotated[int, typer.Option(help="Repairs at most, groundwork apart.")] = 20,
+    seconds: Annotated[float, typer.Option(max=LONGEST, help="No repair is tried after them.")] = 120.0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of parts and questions.")] = 0,
+    no_groundwork: Annotated[
+        bool,
+        typer.Option("--no-groundwork", help="Write no keys, bridges and graded weights for all memories."),
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Report, and change nothing.")] = False,
+    embedder: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            help="minilm, or the directory of the model that the collection was filled with; "
+            "default: minilm where its dimension fits.",
+            show_default=False,
+        ),
+    ] = None,
+    session_key: SessionKey = None,
+    speaker_key: SpeakerKey = None,
+    time_key: TimeKey = None,
+    state: options.State = None,
+    where: options.Where = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Ask the memory about its weak places and repair what retrieval misses, each repair with its own undo.
+
+    Ctrl-C ends it at the next repair; what it repaired until then stays.
+
+    Example: dream cycle ./chroma --collection memories --dry-run
+    """
+    from shared_core.agents import DreamConfig
+
+    chosen = {"rounds": rounds, "probes": probes, "partitions": partitions, "repairs": repairs}
+    config = DreamConfig(**chosen, seconds=seconds, seed=seed, groundwork=not no_groundwork)
+    chat = _model_of(agents, model, calls)
+    with options.open_bank(location, collection, state, where) as bank:
+        bank.embedder = options.fitting_embedder(bank, embedder, "a dream embeds its questions")
+        keys = _graph_keys(session=session_key, speaker=speaker_key, time=time_key)
+        with progress_bar() as progress, stop_on_interrupt(STOPPING) as stop:
+            report = _dream(bank, chat, calls, config, keys).run(
+                dry_run=dry_run, stop=stop, on_event=_observer(progress, config)
+            )
+    if as_json:
+        emit(report.to_dict())
+    else:
+        undo = options.command("undo", report.run_id or "", location, collection, state, where)
+        cycle_report.show_report(report, model, undo)
+    if report.stopped_by == "cancelled":
+        raise Interrupted
+
+
+def _model_of(agents: str, model: str | None, calls: int | None) -> ChatModel | None:
+    if agents not in AGENTS:
+        raise ConfigError(f"agents={options.shortened(agents)!r} is not one of {', '.join(AGENTS)}")
+    if agents == "rules":
+        for name, given in (("--model", model), ("--calls", calls)):
+            if given is not None:
+                raise ConfigError(f"{name} is for a chat model: give --agents llm too")
+        return None
+    if model is None:
+        raise ConfigError("--agents llm asks a chat model: give --model smollm2 or package.module:object")
+    return options.open_model(model)
+
+
+def _graph_keys(**given: str | None) -> GraphKeys:
+    from shared_core.bank.graph import GraphKeys
+
+    return GraphKeys(**{name: key for name, key in given.items() if key is not None})
+
+
+def _dream(
+    bank: MemoryBank, chat: ChatModel | None, calls: int | None, config: DreamConfig, keys: GraphKeys
+) -> DreamCycle:
+    from shared_core.agents import DreamCycle
+    from shared_core.agents.asking import AskingLimits
+
+    if chat is None:
+        return DreamCycle(bank, config=config, graph_keys=keys)
+    limits = AskingLimits() if calls is None else AskingLimits(calls=calls)
+    return DreamCycle.with_model(bank, chat, limits=limits, config=config, graph_keys=keys)
+
+
+def _observer(progress: Progress | None, config: DreamConfig) -> OnEvent | None:
+    """Return what draws a cycle's steps: groundwork, rounds, and repairs kept so far."""
+    if progress is None:
+        return None
+    kept = steps = 0
+
+    def observe(event: DreamEvent) -> None:
+        nonlocal kept, steps
+        if event.kind == "start" and config.groundwork:
+            progress("groundwork", 0, GROUNDWORK_STEPS)
+        elif event.kind == "round" and event.data["number"] == 0:
+            progress("groundwork", GROUNDWORK_STEPS, GROUNDWORK_STEPS)
+        elif event.kind in ("repair", "rejected") and event.round == 0:
+            steps += 1
+            progress("groundwork", min(steps, GROUNDWORK_STEPS), GROUNDWORK_STEPS)
+        elif event.kind == "repair":
+            kept += 1
+            progress("repairs", kept, config.repairs)
+        if event.kind in ("start", "round"):
+            progress("rounds", event.round, config.rounds)
+
+    return observe

@@ -19,14 +19,16 @@ def test_quickstarts_run_one_after_the_other(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     blocks = dict(BLOCK.findall(README.read_text(encoding="utf-8")))
-    assert list(blocks) == ["langchain", "langgraph", "llamaindex"]
+    assert list(blocks) == ["langchain", "langgraph", "llamaindex", "dreams"]
     printed = {}
     for name, code in blocks.items():
         exec(compile(code, f"README.md, {name}", "exec"), {"__name__": "quickstart"})
         printed[name] = capsys.readouterr().out
     assert printed["langchain"].startswith("The archive closes at noon. 1.0\n")
     assert "of 2 memories lost weight" in printed["langchain"]
-    assert "Guests use the blue badge." in printed["langgraph"]
+    assert "My bicycle is behind the library." in printed["langgraph"]
+    assert "repairs, F1 of the probes" in printed["dreams"]
+    assert "My bicycle is behind the library." in printed["dreams"]
     assert "The archive closes at noon." in printed["llamaindex"]
 
 

@@ -7,7 +7,7 @@ PACKAGES := shared_core langchain_dream llamaindex_dream
 export HF_HUB_OFFLINE = 1
 export ANONYMIZED_TELEMETRY = False
 
-.PHONY: help demo test test-slow lint format bench bench-locomo bench-poison docs results law stream figures clean
+.PHONY: help demo test test-slow lint format bench bench-node bench-locomo bench-poison docs results law stream figures clean
 
 help: ## Show what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -32,6 +32,9 @@ format: $(VENV)/.dev ## Format and fix what can be fixed
 
 bench: $(VENV)/.dev ## Benchmarks; a table, and JSON in .benchmarks/
 	$(BIN)/python -m pytest -m bench tests/benchmarks --benchmark-autosave --benchmark-columns=min,median,max,rounds
+
+bench-node: $(VENV)/.dev ## What the dream node adds to a turn, and how soon a repair is seen
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks.node_latency
 
 docs: $(VENV)/.docs ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -1,4 +1,4 @@
-"""What each run returned with which scores, so that feedback can name the run alone.
+"""Feedback names a run, or the documents that it returned; which scores they had is remembered by the core.
 
 A document's metadata is the user's, or whoever wrote the memory's: no score is taken from it, or a memory
 could give itself all the credit of a task.
@@ -6,8 +6,6 @@ could give itself all the credit of a task.
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -26,15 +24,13 @@ class FeedbackLog:
     """The last runs of one retriever; safe for threads."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._runs: OrderedDict[str, dict[str, float]] = OrderedDict()
+        from shared_core.retrieval.given_scores import GivenScores
 
-    def remember(self, run_id: UUID, hits: Sequence[Hit]) -> None:
+        self._given = GivenScores(REMEMBERED_RUNS)
+
+    def remember(self, run_id: UUID | str, hits: Sequence[Hit]) -> None:
         """Keep what a run returned, and let go of the oldest run."""
-        with self._lock:
-            self._runs[str(run_id)] = {hit.id: hit.score for hit in hits}
-            while len(self._runs) > REMEMBERED_RUNS:
-                self._runs.popitem(last=False)
+        self._given.remember({hit.id: hit.score for hit in hits}, str(run_id))
 
     def resolve(self, docs_or_run: Any, prefix: str) -> tuple[list[str], list[float]]:
         """Return ids and scores of documents, of a run id, or of a tracer's run, be it a chain's around ours.
@@ -45,17 +41,22 @@ class FeedbackLog:
         Raises:
             ConfigError: An unknown run, no documents, or documents that a retriever of ours did not return.
         """
+        from shared_core.retrieval.given_scores import shared_credit
+
         if isinstance(docs_or_run, Document):
             docs_or_run = [docs_or_run]
         if isinstance(docs_or_run, Sequence) and not isinstance(docs_or_run, str):
-            found = self._of_documents(docs_or_run, f"{prefix}score")
-        else:
-            found = self._of_run(_run_ids(docs_or_run))
-        if not found:
-            raise ConfigError("feedback got no documents: the search found none, so nothing can be credited")
-        scores = list(found.values())
-        known = [score for score in scores if score is not None]
-        return list(found), known if len(known) == len(scores) else [0.0] * len(scores)
+            return shared_credit(self._of_documents(docs_or_run, f"{prefix}score"))
+        return shared_credit(self._of_run(_run_ids(docs_or_run)))
+
+    def _of_run(self, run_ids: list[str]) -> dict[str, float]:
+        for run_id in run_ids:
+            if (found := self._given.of_run(run_id)) is not None:
+                return found
+        raise ConfigError(
+            f"run {run_ids[0]!r} is not among the last {REMEMBERED_RUNS} runs of this retriever: "
+            "give the documents it returned instead"
+        )
 
     def _of_documents(self, documents: Sequence[Any], key: str) -> dict[str, float | None]:
         found: dict[str, float | None] = {}
@@ -67,24 +68,8 @@ class FeedbackLog:
                     f"document {document.id!r} has no id or no {key}: give back the documents that "
                     "this retriever returned, or the run's id"
                 )
-            found.setdefault(document.id, self._given(document.id, document.metadata[key]))
+            found.setdefault(document.id, self._given.of_memory(document.id, document.metadata[key]))
         return found
-
-    def _given(self, memory_id: str, shown: Any) -> float | None:
-        """Return a score that we gave a memory; ``shown`` only tells which, where we gave it several."""
-        with self._lock:
-            given = [scores[memory_id] for scores in reversed(self._runs.values()) if memory_id in scores]
-        return next((score for score in given if score == shown), given[0] if given else None)
-
-    def _of_run(self, run_ids: list[str]) -> dict[str, float | None]:
-        with self._lock:
-            for run_id in run_ids:
-                if run_id in self._runs:
-                    return dict(self._runs[run_id])
-        raise ConfigError(
-            f"run {run_ids[0]!r} is not among the last {REMEMBERED_RUNS} runs of this retriever: "
-            "give the documents it returned instead"
-        )
 
 
 def _run_ids(run: Any) -> list[str]:

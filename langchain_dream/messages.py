@@ -77,16 +77,21 @@ def pages_from_messages(
     )
 
 
+def text_of(message: BaseMessage) -> str:
+    """Return what a message says; of content blocks, the text."""
+    text: Any = message.text  # a method before langchain-core 1.0
+    return str(text if isinstance(text, str) else text())
+
+
 def _turns(messages: Sequence[BaseMessage], tools: bool) -> Iterator[Turn]:
     from shared_core.bank.turns import Turn
 
     for position, message in enumerate(messages):
         role = _role(message)
         if role is not None and (tools or role != "tool"):
-            text: Any = message.text  # a method before langchain-core 1.0
             yield Turn(
                 role=role,
-                text=str(text if isinstance(text, str) else text()),
+                text=text_of(message),
                 name=message.name,
                 id=message.id,
                 position=position,

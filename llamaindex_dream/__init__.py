@@ -1,7 +1,19 @@
-"""DREAM memory for LlamaIndex: a postprocessor that lets forgotten memories drop out of the answer."""
+"""DREAM memory for LlamaIndex: a postprocessor, a retriever and a memory block that rank by weight."""
 
+from llamaindex_dream.feedback import record_feedback
+from llamaindex_dream.memory_block import DreamMemoryBlock
 from llamaindex_dream.messages import pages_from_messages
-from llamaindex_dream.models import CoreEmbedding, as_chat
+from llamaindex_dream.models import CoreEmbedding, as_chat, as_embedder
 from llamaindex_dream.postprocessor import DreamPostprocessor
+from llamaindex_dream.retriever import DreamChromaRetriever
 
-__all__ = ["CoreEmbedding", "DreamPostprocessor", "as_chat", "pages_from_messages"]
+__all__ = [
+    "CoreEmbedding",
+    "DreamChromaRetriever",
+    "DreamMemoryBlock",
+    "DreamPostprocessor",
+    "as_chat",
+    "as_embedder",
+    "pages_from_messages",
+    "record_feedback",
+]

@@ -1,4 +1,4 @@
-"""The core's models as LlamaIndex wants them."""
+"""Models of the core as LlamaIndex wants them, and LlamaIndex's as the core wants them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.base.llms.types import ChatMessage as IndexMessage
 from llama_index.core.base.llms.types import ChatResponse
@@ -17,6 +18,7 @@ from shared_core.errors import ConfigError
 
 if TYPE_CHECKING:
     from shared_core import Embedder
+    from shared_core.types import FloatArray
 
 
 class CoreEmbedding(BaseEmbedding):
@@ -38,6 +40,11 @@ class CoreEmbedding(BaseEmbedding):
         """Return the name under which LlamaIndex serialises the class."""
         return "CoreEmbedding"
 
+    @property
+    def embedder(self) -> Embedder:
+        """The embedder of the core."""
+        return self._embedder
+
     def _get_query_embedding(self, query: str) -> list[float]:
         return [float(value) for value in self._embedder.embed_query(query)]
 
@@ -52,6 +59,49 @@ class CoreEmbedding(BaseEmbedding):
 
     async def _aget_text_embeddings(self, texts: list[str]) -> list[list[float]]:
         return await asyncio.to_thread(self._get_text_embeddings, texts)
+
+
+def as_embedder(embed_model: BaseEmbedding) -> Embedder:
+    """Return a LlamaIndex embedding model as the core's ``Embedder``, for a memory bank.
+
+    ::
+
+        bank = MemoryBank.from_collection(collection, embedder=as_embedder(Settings.embed_model))
+
+    Args:
+        embed_model: Any ``BaseEmbedding``; a ``CoreEmbedding`` gives back the embedder that it wraps.
+
+    Raises:
+        ConfigError: It is no LlamaIndex embedding model.
+    """
+    # a subclass may embed otherwise than what it wraps
+    if type(embed_model) is CoreEmbedding:
+        return embed_model.embedder
+    if not isinstance(embed_model, BaseEmbedding):
+        raise ConfigError(f"embed_model is a {type(embed_model).__name__}, not a LlamaIndex BaseEmbedding")
+    return LlamaIndexEmbedder(embed_model)
+
+
+class LlamaIndexEmbedder:
+    """A LlamaIndex embedding model behind the core's protocol; made by ``as_embedder``.
+
+    Callbacks and instrumentation of the model fire as they do in LlamaIndex.
+    """
+
+    def __init__(self, embed_model: BaseEmbedding) -> None:
+        self.embed_model = embed_model
+
+    def embed_documents(self, texts: list[str]) -> FloatArray:
+        """Return one vector per text, shape (len(texts), d)."""
+        return np.asarray(self.embed_model.get_text_embedding_batch(list(texts)), np.float32)
+
+    def embed_query(self, text: str) -> FloatArray:
+        """Return the vector of one query, shape (d,)."""
+        return np.asarray(self.embed_model.get_query_embedding(text), np.float32)
+
+    async def aembed_query(self, text: str) -> FloatArray:
+        """``embed_query`` with the model's own coroutine."""
+        return np.asarray(await self.embed_model.aget_query_embedding(text), np.float32)
 
 
 def as_chat(llm: LLM, *, max_tokens: str | None = None, temperature: str | None = None) -> LlamaIndexChat:

@@ -36,8 +36,17 @@ PUBLIC = {
         "activation_term",
         "packaged_embedder",
     ],
-    "langchain_dream": ["DreamRetriever", "as_chat", "pages_from_messages"],
-    "llamaindex_dream": ["CoreEmbedding", "DreamPostprocessor", "as_chat", "pages_from_messages"],
+    "langchain_dream": ["DreamMiddleware", "DreamNode", "DreamRetriever", "as_chat", "pages_from_messages"],
+    "llamaindex_dream": [
+        "CoreEmbedding",
+        "DreamChromaRetriever",
+        "DreamMemoryBlock",
+        "DreamPostprocessor",
+        "as_chat",
+        "as_embedder",
+        "pages_from_messages",
+        "record_feedback",
+    ],
 }
 
 

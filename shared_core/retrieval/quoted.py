@@ -31,11 +31,10 @@ def lines_by_source(
     """
     found: list[tuple[Source | None, str]] = []
     for line in filter(str.strip, text.splitlines()):
-        source, quote = _attributed(line, sources)
-        if found and source is not None and found[-1][0] == source:
-            found[-1] = source, f"{found[-1][1]}\n{quote}"
-        else:
-            found.append((source, quote))
+        piece = _attributed(line, sources) or (None, line)
+        if found and piece[0] is not None and found[-1][0] == piece[0]:
+            piece = piece[0], f"{found.pop()[1]}\n{piece[1]}"
+        found.append(piece)
     return found
 
 
@@ -45,12 +44,12 @@ def says(whole: str, part: str) -> bool:
     return all(_plain(sentence) in shown for sentence in split_sentences(part))
 
 
-def _attributed(line: str, sources: Mapping[Source, tuple[str | None, str]]) -> tuple[Source | None, str]:
+def _attributed(line: str, sources: Mapping[Source, tuple[str | None, str]]) -> tuple[Source, str] | None:
     for source, (speaker, said) in sources.items():
         _, quote = line_of(line, speaker)
         if says(said, quote):
             return source, quote
-    return None, line
+    return None
 
 
 def _plain(text: str) -> str:

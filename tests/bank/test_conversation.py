@@ -6,6 +6,7 @@ import sqlite3
 import time
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 
 import numpy as np
@@ -54,6 +55,20 @@ def test_pages_are_stored_once_and_a_changed_text_is_refused(bank: MemoryBank) -
     with pytest.raises(InvalidMemoryError, match="another text"):
         memory.add_pages([*pages(1, "three"), Page(text="forged", session="one", id="one-0")])
     assert len(bank) == 5
+
+
+def test_a_page_given_again_at_another_time_keeps_its_first_one(bank: MemoryBank) -> None:
+    memory = ConversationMemory(bank)
+    first = Page(text="I have a dog", session="s", id="p", time=MAY)
+    memory.add_pages([first])
+    for other in (MAY.replace(month=6), None):
+        memory.add_pages([replace(first, time=other), replace(first, id="q", time=other)])
+    assert [page.text for page in bank.get(["p", "q"])] == [
+        "(8 May 2023) I have a dog",
+        "(8 June 2023) I have a dog",
+    ]
+    with pytest.raises(InvalidMemoryError, match="another text"):
+        memory.add_pages([replace(first, text="I have a cat", time=None)])
 
 
 @pytest.mark.parametrize("bad", [Page(text=" ", session="s"), Page(text="t", session=""), "text"])

@@ -7,7 +7,16 @@ import sys
 
 import langchain_dream
 
-HEAVY = ("chromadb", "torch", "sqlalchemy", "llama_index", "tantivy", "sentence_transformers", "langgraph")
+HEAVY = (
+    "chromadb",
+    "torch",
+    "sqlalchemy",
+    "llama_index",
+    "tantivy",
+    "sentence_transformers",
+    "langgraph",
+    "langchain",
+)
 
 
 def fresh(code: str) -> str:

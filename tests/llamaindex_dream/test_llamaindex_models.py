@@ -1,15 +1,20 @@
-"""LlamaIndex's own mock LLM behind the core's chat protocol."""
+"""LlamaIndex's models behind the core's protocols."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 from llama_index.core.base.llms.types import ChatMessage as IndexMessage
 from llama_index.core.base.llms.types import ChatResponse, MessageRole
+from llama_index.core.embeddings import MockEmbedding
 from llama_index.core.llms.mock import MockLLM
 
-from llamaindex_dream import as_chat
+from llamaindex_dream import CoreEmbedding, as_chat, as_embedder
+from llamaindex_dream.models import LlamaIndexEmbedder
+from shared_core import Embedder, MemoryBank, SentenceTransformerEmbedder
 from shared_core.chat import ChatMessage, ChatModel
 from shared_core.errors import ChatError, ConfigError
 
@@ -73,3 +78,38 @@ async def test_a_failure_names_the_model_and_its_error() -> None:
 def test_something_else_is_refused() -> None:
     with pytest.raises(ConfigError, match="is a str, not a LlamaIndex LLM"):
         as_chat("gpt")  # type: ignore[arg-type]
+
+
+class Shouting(CoreEmbedding):
+    """An embedding model that treats queries and texts differently, as many do."""
+
+    def _get_query_embedding(self, query: str) -> list[float]:
+        return super()._get_query_embedding(query.upper())
+
+
+async def test_an_embedding_model_as_the_core_s_embedder(embedder: SentenceTransformerEmbedder) -> None:
+    found = LlamaIndexEmbedder(Shouting(embedder, embed_batch_size=2))
+    assert isinstance(found, Embedder)
+    texts = ["one lamp", "two lamps", "a garden"]
+    expected = np.asarray(embedder.embed_documents(texts))
+    assert found.embed_documents(texts) == pytest.approx(expected, abs=1e-6)
+    shouted = np.asarray(embedder.embed_query("A LAMP"))
+    assert found.embed_query("a lamp") == pytest.approx(shouted, abs=1e-6)
+    assert await found.aembed_query("a lamp") == pytest.approx(shouted, abs=1e-6)
+    assert found.embed_documents(texts).dtype == np.float32
+
+
+def test_it_serves_a_bank(embedder: SentenceTransformerEmbedder, tmp_path: Path, name: str) -> None:
+    model = LlamaIndexEmbedder(CoreEmbedding(embedder))
+    with MemoryBank.open(tmp_path, name, create=True, embedder=model) as bank:
+        bank.add(["The lamp is in the hall.", "Soup is served at noon."], ids=["lamp", "soup"])
+        assert bank.sweep().memories == 2
+
+
+def test_a_wrapped_embedder_is_given_back(embedder: SentenceTransformerEmbedder) -> None:
+    assert as_embedder(CoreEmbedding(embedder)) is embedder
+    assert isinstance(as_embedder(Shouting(embedder)), LlamaIndexEmbedder), "it embeds otherwise"
+    other = MockEmbedding(embed_dim=3)
+    assert isinstance(as_embedder(other), LlamaIndexEmbedder)
+    with pytest.raises(ConfigError, match="not a LlamaIndex BaseEmbedding"):
+        as_embedder(embedder)  # type: ignore[arg-type]

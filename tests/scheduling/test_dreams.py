@@ -202,3 +202,17 @@ def test_repairs_can_be_asked_for_approval(bank: MemoryBank, schedule: MakeSched
     report = scheduler.status().history[0]["report"]["cycle"]
     assert report["repairs"] == []
     assert asked
+
+
+def test_further_listeners_are_told_until_they_leave(schedule: MakeScheduler, events: Events) -> None:
+    scheduler = schedule(dream=lambda _request: {})
+    more: list[str] = []
+    leave = scheduler.subscribe(lambda event: more.append(event["kind"]))
+    scheduler.request("sweep")
+    assert scheduler.flush(SECONDS)
+    leave()
+    leave()
+    scheduler.request("sweep")
+    assert scheduler.flush(SECONDS)
+    assert more == ["start", "end"]
+    assert events.kinds() == ["start", "end", "start", "end"]

@@ -28,6 +28,7 @@ from shared_core.evaluation.locomo.metrics import (
     rouge_l,
     set_f1,
 )
+from shared_core.evaluation.locomo.reader import ChatReader
 from shared_core.evaluation.locomo.scoring import QuestionScore, quoted_turns, score_arm, summary_rows
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "PLAIN_ARMS",
     "Arm",
     "Bm25Arm",
+    "ChatReader",
     "ContextEntry",
     "Conversation",
     "DenseArm",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -40,6 +40,14 @@ class Arm(Protocol):
 
     def search(self, question: str, limit: int) -> Sequence[ContextEntry]:
         """Return at most ``limit`` entries, best first."""
+
+
+@runtime_checkable
+class ReadingArm(Protocol):
+    """An arm that puts what it found in an order of its own before a reader."""
+
+    def context(self, question: str, budget_tokens: int, count_tokens: Callable[[str], int]) -> str:
+        """Return at most that many tokens of context."""
 
 
 class DenseArm:

@@ -11,6 +11,7 @@ from shared_core.errors import ConfigError
 from shared_core.evaluation.locomo.arms import PLAIN_ARMS, Arm, plain_arm
 from shared_core.evaluation.locomo.bank_arms import BANK_ARMS, bank_arm
 from shared_core.evaluation.locomo.loader import Conversation
+from shared_core.evaluation.locomo.reader import ChatReader
 from shared_core.evaluation.locomo.scoring import score_arm, summary_rows
 from shared_core.types import Embedder, Progress
 
@@ -32,6 +33,8 @@ def measure_arms(
     conversations: Sequence[Conversation],
     embedder: Embedder,
     *,
+    reader: ChatReader | None = None,
+    questions: int | None = None,
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
     """Return the rows of design section 6, arm by arm.
@@ -40,12 +43,17 @@ def measure_arms(
         names: Arms.
         conversations: At least one.
         embedder: A ``CachedEmbedder`` spares what arms share.
+        reader: Answers each question; adds f1, bleu1 and rouge_l to the rows.
+        questions: Only so many per conversation, evenly spread. Default: all.
         progress: Called as ``progress("locomo", done, total)``.
 
     Raises:
-        ConfigError: There is no such arm, or no conversation.
+        ConfigError: There is no such arm, no conversation, or ``questions`` is below 1.
+        ChatError: The reader fails.
     """
     check_arms(names)
+    if questions is not None and questions < 1:
+        raise ConfigError(f"questions={questions} must be 1 or more per conversation")
     if not conversations:
         raise ConfigError("there is no conversation to measure on")
     count = packaged_token_counter()
@@ -54,7 +62,7 @@ def measure_arms(
         scores, seconds = [], 0.0
         for done, conversation in enumerate(conversations, start=1):
             with _opened(name, conversation, embedder) as arm:
-                scores += score_arm(arm, conversation, count)
+                scores += score_arm(arm, conversation, count, questions=questions, reader=reader)
                 seconds += getattr(arm, "cycle_seconds", 0.0)
             if progress is not None:
                 progress("locomo", at * len(conversations) + done, len(names) * len(conversations))

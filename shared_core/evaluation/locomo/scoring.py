@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from shared_core.evaluation.locomo.arms import Arm, ContextEntry
+from shared_core.evaluation.locomo.arms import Arm, ContextEntry, ReadingArm
 from shared_core.evaluation.locomo.loader import CATEGORIES, Conversation, Question
 from shared_core.evaluation.locomo.metrics import answer_recall, evidence_recall, fitting
+from shared_core.evaluation.locomo.reader import BUDGET, F1_NAME, ChatReader, answer_scores
 
 DEPTHS = (5, 10)
 BUDGETS = (512, 1024)
@@ -57,18 +58,32 @@ def score_arm(
     conversation: Conversation,
     count_tokens: Callable[[str], int],
     categories: Collection[int] = tuple(CATEGORIES),
+    *,
+    questions: int | None = None,
+    reader: ChatReader | None = None,
 ) -> list[QuestionScore]:
-    """Ask an arm every question of a conversation.
+    """Ask an arm the questions of a conversation.
 
     Args:
         arm: Filled with this conversation.
         conversation: Evidence and answers are used for scoring only.
         count_tokens: The unit of the budgets.
         categories: Questions of other categories are left out.
+        questions: Only so many, evenly spread over the file's order. Default: all.
+        reader: Answers each question from the arm's context.
     """
     texts = {turn.id: turn.text for turn in conversation.turns}
     asked = [question for question in conversation.questions if question.category in categories]
-    return [_score(arm, question, texts, count_tokens, conversation.name) for question in asked]
+    if questions is not None:
+        asked = [asked[at * len(asked) // questions] for at in range(min(questions, len(asked)))]
+    scores = []
+    for question in asked:
+        score = _score(arm, question, texts, count_tokens, conversation.name)
+        if reader is not None:
+            answer = reader.answer(question.text, _context(arm, question.text, count_tokens))
+            score = replace(score, answers=answer_scores(answer, question))
+        scores.append(score)
+    return scores
 
 
 def summary_rows(
@@ -77,7 +92,8 @@ def summary_rows(
     """Return one row per category and one for "all" (1-4): the contract of ``dream eval locomo --json``.
 
     Recalls are percent, means over the questions that have evidence (``with_evidence``); a value that no
-    question defines is None. ``f1`` and other reader columns are present only where scores have them.
+    question defines is None. ``f1`` and other reader columns are present only where scores have them, and
+    then ``f1_name`` says which F1 it is.
 
     Args:
         arm: Its name.
@@ -113,6 +129,13 @@ def _score(
     )
 
 
+def _context(arm: Arm, question: str, count: Callable[[str], int]) -> str:
+    if isinstance(arm, ReadingArm):
+        return arm.context(question, BUDGET, count)
+    entries = arm.search(question, ENTRIES)
+    return "\n".join(entry.text for entry in entries[: fitting(_lengths(entries, count), BUDGET)])
+
+
 def _lengths(entries: Sequence[ContextEntry], count: Callable[[str], int]) -> list[int]:
     """Token counts up to the first entry beyond the largest budget."""
     lengths: list[int] = []
@@ -145,6 +168,8 @@ def _means(scores: Sequence[QuestionScore]) -> dict[str, Any]:
     row[f"answer_recall@{ANSWER_BUDGET}"] = _percent(score.answer_recall for score in scores)
     for name in dict.fromkeys(name for score in scores for name in score.answers):
         row[name] = _percent(score.answers[name] for score in scores if name in score.answers)
+    if "f1" in row:
+        row["f1_name"] = F1_NAME
     row["latency_ms"] = round(float(np.median([score.latency_ms for score in scores])), 3)
     return row
 

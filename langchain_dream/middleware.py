@@ -245,8 +245,10 @@ class DreamMiddleware(AgentMiddleware[DreamState, Any, Any]):
         hits = [hit for hit in hits if hit.id not in shown][: self._k]
         if hits:
             self._recalls.remember(session, hits)
-            if math.isfinite(hits[0].similarity):
-                self.scheduler.observe(max(0.0, hits[0].similarity))
+            # what ranks first need not be nearest
+            known = [hit.similarity for hit in hits if math.isfinite(hit.similarity)]
+            if known:
+                self.scheduler.observe(max(0.0, *known))
         texts = [page.stored_text() for page in reversed(recent)] + [hit.text for hit in hits]
         return {
             "dream_recall": {

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,6 +34,8 @@ SCENES = (1, 2, 4)
 """How many turns before and after a page its scenes hold [O, tuned on three LoCoMo conversations]."""
 LEAST_WORDS = 2
 """Content words from which a sentence is a key of its own [O]."""
+MOST_SENTENCES = 100
+"""Of a page that are keys of their own: one huge page must not take a dream's whole time [O]."""
 BRIDGES = 8
 """Nearest pages that a page is linked with [O]."""
 DECAY = 0.15
@@ -49,7 +51,7 @@ _REACTION = re.compile(
 def sentence_keys(
     graph: MemoryGraph, rows: Sequence[int], embed: Callable[[list[str]], FloatArray]
 ) -> list[RetrievalKey]:
-    """Return each sentence of some pages as a key, with who says it (extract).
+    """Return each sentence of some pages as a key, with who says it (extract); the first 100 of a page.
 
     Args:
         graph: The pages.
@@ -60,11 +62,8 @@ def sentence_keys(
     for row in rows:
         speaker, said = line_of(graph.texts[row], graph.speakers[row])
         who = f"{speaker}: " if speaker else ""
-        texts += [
-            (row, f"{who}{sentence}")
-            for sentence in split_sentences(said)
-            if len(content_words(sentence)) >= LEAST_WORDS
-        ]
+        telling = (one for one in split_sentences(said) if len(content_words(one)) >= LEAST_WORDS)
+        texts += [(row, f"{who}{sentence}") for sentence in islice(telling, MOST_SENTENCES)]
     if not texts:
         return []
     vectors = embed([text for _, text in texts])

@@ -15,7 +15,7 @@ import numpy as np
 
 from shared_core.agents.associations import graded_weights
 from shared_core.agents.protocol import Target, Weakness
-from shared_core.bank.repairing import SUSPECT
+from shared_core.bank.derived import SUSPECT
 
 if TYPE_CHECKING:
     from shared_core.agents.dream_config import DreamConfig

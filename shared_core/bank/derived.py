@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 PREFIX = "dream-derived/"
 """Of the id of every derived memory; the bank refuses it for others."""
 KIND, SOURCES = "dream_kind", "dream_sources"
+SUSPECT = 0.5
+"""Suspicion from which a memory is never quoted by a derived one [O]."""
 
 
 def derived_id() -> str:
@@ -38,6 +40,11 @@ def sources_of(metadata: Metadata) -> tuple[str, ...]:
     """Return the ids that a derived memory quotes; none where the metadata is not ours."""
     try:
         found = json.loads(str(metadata.get(SOURCES, "[]")))
-    except ValueError:
+    except (ValueError, RecursionError):
         return ()
-    return tuple(map(str, found)) if isinstance(found, list) else ()
+    return tuple(found) if isinstance(found, list) and all(map(_is_id, found)) else ()
+
+
+def _is_id(value: object) -> bool:
+    # JSON can spell lone surrogates, which no database takes
+    return isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value)

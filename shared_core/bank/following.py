@@ -19,8 +19,7 @@ import numpy as np
 from sqlalchemy import select
 
 from shared_core.bank.columns import DEFAULTS, can_have_state
-from shared_core.bank.derived import is_derived, sources_of
-from shared_core.bank.repairing import SUSPECT
+from shared_core.bank.derived import SUSPECT, is_derived, sources_of
 from shared_core.bank.schema import among, changes, reading, runs
 from shared_core.dynamics import SweepState
 
@@ -97,6 +96,22 @@ def follow_sources(
         suspicion[row] = max((state.suspicion for state in sources.values()), default=0.0)
         lowest.append(min(holding, key=holding.__getitem__) if holding else None)
     return Followed(derived, before, weights, suspicion, lowest)
+
+
+def starting_state(bank: MemoryBank, quoted: Sequence[Sequence[str]]) -> dict[str, list[float]]:
+    """Return w and s of D new derived memories, D values each: what a sweep would make of them.
+
+    Args:
+        bank: The bank.
+        quoted: The sources of each.
+    """
+    states = _states(bank, sorted({source for sources in quoted for source in sources}), {})
+    found = [[states.get(source, _GONE) for source in sources] for sources in quoted]
+    start = bank.state.unseen_weight
+    return {
+        "weight": [min([start, *(s.weight for s in sources if s.holds)]) for sources in found],
+        "suspicion": [max((s.suspicion for s in sources), default=0.0) for sources in found],
+    }
 
 
 def granted_weights(state: BankState, ids: Sequence[str]) -> dict[str, float]:

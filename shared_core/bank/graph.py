@@ -317,7 +317,9 @@ def _moment(value: object) -> float:
         moment = datetime.fromisoformat(value.replace("Z", "+00:00"))
     except ValueError:
         return float("nan")
-    return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
+    seconds = (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
+    # a time zone, or rounding, may carry the first and the last day out of what a date can say
+    return seconds if FIRST_MOMENT <= seconds <= LAST_MOMENT else float("nan")
 
 
 def _text(value: object) -> str | None:

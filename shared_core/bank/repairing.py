@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from shared_core.bank import intake
-from shared_core.bank.derived import derived_id, is_derived, provenance
+from shared_core.bank.derived import SUSPECT, derived_id, is_derived, provenance, sources_of
 from shared_core.bank.edges import Edge, write_edges
+from shared_core.bank.following import starting_state
 from shared_core.bank.keys import RetrievalKey, write_keys
 from shared_core.bank.transaction import new_run_id
 from shared_core.errors import InvalidMemoryError, MemoryNotFoundError
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from shared_core.types import FloatArray, Metadata
 
 Operation = Literal["extract", "synthesize", "merge", "prune", "restore", "link"]
-SUSPECT = 0.5
-"""Suspicion from which a memory is never quoted by a derived one [O]."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -82,10 +81,11 @@ def apply_repair(bank: MemoryBank, repair: Repair, *, lock: BankLock, parent: st
     """
     _check(bank, repair)
     run_id = new_run_id()
+    state = starting_state(bank, [memory.sources for memory in repair.memories])
     ids = _write(bank, repair)
     try:
         with bank.state.transaction("repair", lock=lock, run_id=run_id, parent=parent) as run:
-            run.create(ids)
+            run.create(ids, state)
             run.set(list(repair.weights), {"weight": list(repair.weights.values())})
             write_edges(run.connection, bank.state.bank_id, run_id, _edges(repair))
             write_keys(run.connection, bank.state.bank_id, run_id, repair.keys)
@@ -106,10 +106,16 @@ def apply_repair(bank: MemoryBank, repair: Repair, *, lock: BankLock, parent: st
 
 
 def remove_unborn(bank: MemoryBank, lock: BankLock) -> list[str]:
-    """Remove derived records whose transaction never came, because their process died; returns their ids."""
-    derived = [memory_id for memory_id in bank.ids() if is_derived(memory_id)]
+    """Remove derived records whose transaction never came, because their process died; returns their ids.
+
+    What only has an id like theirs, and not their provenance, is somebody else's: invisible, and left alone.
+    """
     known = bank.state.known_ids()
-    unborn = [memory_id for memory_id in derived if memory_id not in known]
+    unknown = [memory_id for memory_id in bank.ids() if is_derived(memory_id) and memory_id not in known]
+    held = bank.content.get(unknown) if unknown else {}
+    unborn = [
+        memory_id for memory_id in unknown if memory_id in held and sources_of(held[memory_id].metadata)
+    ]
     if unborn:
         with bank.state.transaction("recover", lock=lock) as run:
             # proves that the lock is still ours before anything is removed

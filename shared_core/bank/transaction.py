@@ -18,6 +18,7 @@ import numpy as np
 from sqlalchemy import Connection, Engine, insert, select, update
 
 from shared_core.bank.columns import DEFAULTS, FIELDS, can_have_state
+from shared_core.bank.derived import is_derived
 from shared_core.bank.schema import among, banks, bulk_insert, changes, memories, runs, upsert, writing
 from shared_core.errors import InvalidMemoryError, StateError
 
@@ -91,7 +92,7 @@ class StateTransaction:
         )
 
     def assign(self, wanted: Mapping[str, Mapping[str, float]]) -> None:
-        """``set``, given as the new fields of each memory.
+        """``set``, given as the new fields of each memory; derived ones that no repair made stay invisible.
 
         Raises:
             InvalidMemoryError: The database cannot hold state for an id.
@@ -103,6 +104,8 @@ class StateTransaction:
         journal: list[tuple[str, str, float, float]] = []
         rows: list[dict[str, Any]] = []
         for memory_id, fields in wanted.items():
+            if _unborn(memory_id, stored):
+                continue
             row = stored.get(memory_id) or self._default_row(memory_id)
             differing = [
                 (memory_id, name, row[name], new) for name, new in fields.items() if row[name] != new
@@ -143,16 +146,24 @@ class StateTransaction:
         unknown = [
             {**(stored.get(memory_id) or self._default_row(memory_id)), **DEFAULTS}
             for memory_id in ids
-            if can_have_state(memory_id) and stored.get(memory_id, {}).get("changed_version", 0) == 0
+            if can_have_state(memory_id)
+            and stored.get(memory_id, {}).get("changed_version", 0) == 0
+            and not _unborn(memory_id, stored)
         ]
         self._write([], unknown)
         return len(unknown)
 
-    def create(self, ids: Sequence[str]) -> None:
-        """Journal that derived memories came to be, and give each its row: without one it is invisible."""
+    def create(self, ids: Sequence[str], values: Mapping[str, Sequence[float]]) -> None:
+        """Journal that derived memories came to be, and give each its row: without one it is invisible.
+
+        Args:
+            ids: Of the memories.
+            values: What their fields start at; nobody granted that, so it is not journalled.
+        """
+        start = [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
         self._write(
             [(memory_id, "deleted", 1.0, 0.0) for memory_id in ids],
-            [self._default_row(memory_id) for memory_id in ids],
+            [{**self._default_row(i), **row} for i, row in zip(ids, start, strict=True)],
         )
 
     def _default_row(self, memory_id: str) -> dict[str, Any]:
@@ -181,6 +192,11 @@ class StateTransaction:
             columns = dict(zip(names, map(list, zip(*journal, strict=True)), strict=True))
             bulk_insert(self.connection, insert(changes), {"run_id": [self.run_id] * len(journal), **columns})
         self.changes += len(journal)
+
+
+def _unborn(memory_id: str, stored: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Tell whether an id is like a derived memory's, and no repair made it: any row would show it."""
+    return is_derived(memory_id) and stored.get(memory_id, {}).get("changed_version", 0) == 0
 
 
 @contextmanager

@@ -29,6 +29,7 @@ from shared_core.cli import (
     status,
     stream,
     table,
+    train_policy,
     undo,
 )
 from shared_core.cli.console import safe
@@ -49,6 +50,8 @@ app = typer.Typer(
 )
 evaluate = typer.Typer(help="Measure defences and retrieval.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(evaluate, name="eval")
+train = typer.Typer(help="Train what decides in dreams.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(train, name="train")
 
 app.command("demo")(demo.demo)
 app.command("forget")(forget.forget)
@@ -66,6 +69,7 @@ evaluate.command("stream")(stream.stream)
 evaluate.command("stability")(stability.stability)
 evaluate.command("agent")(agent.agent)
 evaluate.command("locomo")(locomo.locomo)
+train.command("policy")(train_policy.policy)
 
 
 @app.callback(invoke_without_command=True)

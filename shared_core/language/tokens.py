@@ -27,8 +27,9 @@ _NO_SPACES = (
 )
 _WORD = re.compile(r"\w+(?:['’\-]\w+)*")
 _SPACELESS = re.compile(f"[{_NO_SPACES}]+")
-# a full stop, or a line break; closing quotes and brackets stay with the sentence they close
-_BREAK = re.compile(r"[.!?…]+[\"'”’)\]]*(?=\s)|[。！？]+[」』”）]*|[^\S\n]*\n\s*")
+# a full stop, or a line break; closing quotes and brackets stay with the sentence they close. Only from the
+# beginning of a run: from each of its characters, a long run takes its length squared
+_BREAK = re.compile(r"(?<![.!?…])[.!?…]+[\"'”’)\]]*(?=\s)|[。！？]+[」』”）]*|(?<![^\S\n])[^\S\n]*\n\s*")
 _LAST_WORD = re.compile(r"[\w.]{1,12}$")
 _PIECE = re.compile(r"[^\W\d_]+|\d+|\s+|.", re.DOTALL)
 _LETTERS_PER_TOKEN = 6

@@ -27,6 +27,7 @@ from shared_core.evaluation.defences import (
 )
 from shared_core.evaluation.metrics import auroc, overlap_at_k, share_with_poison
 from shared_core.retrieval import BankRetriever
+from shared_core.types import BatchEmbedder
 
 if TYPE_CHECKING:
     from shared_core.bank import SweepReport
@@ -237,6 +238,16 @@ class CachedEmbedder:
 
     def embed_query(self, text: str) -> Any:
         """Return the vector of one query."""
-        if text not in self._queries:
-            self._queries[text] = self.inner.embed_query(text)
-        return self._queries[text]
+        return self.embed_queries([text])[0]
+
+    def embed_queries(self, texts: list[str]) -> list[Any]:
+        """Return one vector per query."""
+        missing = [text for text in dict.fromkeys(texts) if text not in self._queries]
+        if missing:
+            inner = self.inner
+            if isinstance(inner, BatchEmbedder):
+                rows = list(inner.embed_queries(missing))
+            else:
+                rows = [inner.embed_query(text) for text in missing]
+            self._queries.update(zip(missing, rows, strict=True))
+        return [self._queries[text] for text in texts]

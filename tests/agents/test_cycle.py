@@ -22,6 +22,7 @@ from shared_core.bank.graph import MemoryGraph, read_graph
 from shared_core.bank.repairing import DerivedMemory, Repair
 from shared_core.embedding import SentenceTransformerEmbedder
 from shared_core.errors import BankLockedError, ConfigError
+from shared_core.evaluation import CachedEmbedder
 from shared_core.language import Entity
 from tests.agents.nut_story import ALLERGY, BAKING, pages
 from tests.agents.scripted import ScriptedChat
@@ -32,8 +33,14 @@ SMALL = DreamConfig(probes=24)
 TWINS = ("I bought a red canoe and named it Falcon.", "I bought a red canoe, and I named it Falcon!")
 
 
+@pytest.fixture(scope="module")
+def embedder(embedder: SentenceTransformerEmbedder) -> CachedEmbedder:
+    """Return the real model, asked once per text: all these banks hold the same pages."""
+    return CachedEmbedder(embedder)
+
+
 @pytest.fixture
-def bank(open_bank: OpenBank, embedder: SentenceTransformerEmbedder) -> MemoryBank:
+def bank(open_bank: OpenBank, embedder: CachedEmbedder) -> MemoryBank:
     bank = open_bank(embedder=embedder)
     ConversationMemory(bank).add_pages(pages())
     return bank
@@ -272,7 +279,7 @@ def test_one_dreamer_at_a_time_and_bad_input(open_bank: OpenBank, bank: MemoryBa
 
 @pytest.mark.parametrize("texts", [[], ["One thing only."], ["the same", "the same", "the same"]])
 def test_small_banks_dream_too(
-    open_bank: OpenBank, embedder: SentenceTransformerEmbedder, texts: list[str]
+    open_bank: OpenBank, embedder: CachedEmbedder, texts: list[str]
 ) -> None:
     bank = open_bank(embedder=embedder)
     if texts:
@@ -283,7 +290,7 @@ def test_small_banks_dream_too(
 
 
 def test_twins_are_merged_softly_and_nothing_is_lost(
-    open_bank: OpenBank, embedder: SentenceTransformerEmbedder
+    open_bank: OpenBank, embedder: CachedEmbedder
 ) -> None:
     bank = open_bank(embedder=embedder)
     ConversationMemory(bank).add_pages(

@@ -12,6 +12,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -201,7 +202,10 @@ class DreamCycle:
         return run.run_id
 
     def _write(self, graph: MemoryGraph, lock: BankLock, parent: str, repair: Repair) -> str:
-        _check_unchanged(self.bank, graph, repair)
+        if repair.memories:
+            _check_unchanged(self.bank, graph, repair)
+        else:
+            repair = _of_unchanged(self.bank, graph, repair)
         run = apply_repair(self.bank, repair, lock=lock, parent=parent)
         if repair.memories:
             ConversationMemory(self.bank).place({memory.id: "" for memory in repair.memories}, "ltsm")
@@ -244,3 +248,22 @@ def _check_unchanged(bank: MemoryBank, graph: MemoryGraph, repair: Repair) -> No
     for memory_id, record in held.items():
         if record.text != graph.texts[graph.row_of[memory_id]]:
             raise InvalidMemoryError(f"memory {memory_id!r} was rewritten while the dream read it")
+
+
+def _of_unchanged(bank: MemoryBank, graph: MemoryGraph, repair: Repair) -> Repair:
+    """Return a repair without the memories that were rewritten, deleted or removed since the snapshot."""
+    ends = {end for edge in repair.edges for end in (edge.source, edge.target)}
+    named = sorted({key.memory_id for key in repair.keys} | ends | set(repair.weights))
+    held = bank.content.get(named)
+    gone = bank.state.columns().gather(named, "deleted") != 0.0
+    same = {
+        memory_id
+        for memory_id, deleted in zip(named, gone, strict=True)
+        if not deleted and memory_id in held and held[memory_id].text == graph.texts[graph.row_of[memory_id]]
+    }
+    return replace(
+        repair,
+        keys=tuple(key for key in repair.keys if key.memory_id in same),
+        edges=tuple(edge for edge in repair.edges if {edge.source, edge.target} <= same),
+        weights={memory_id: weight for memory_id, weight in repair.weights.items() if memory_id in same},
+    )

@@ -113,9 +113,7 @@ def remove_unborn(bank: MemoryBank, lock: BankLock) -> list[str]:
     known = bank.state.known_ids()
     unknown = [memory_id for memory_id in bank.ids() if is_derived(memory_id) and memory_id not in known]
     held = bank.content.get(unknown) if unknown else {}
-    unborn = [
-        memory_id for memory_id in unknown if memory_id in held and sources_of(held[memory_id].metadata)
-    ]
+    unborn = [i for i in unknown if i in held and sources_of(held[i].metadata)]
     if unborn:
         with bank.state.transaction("recover", lock=lock) as run:
             # proves that the lock is still ours before anything is removed

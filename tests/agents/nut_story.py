@@ -14,8 +14,10 @@ SESSIONS: dict[str, list[str]] = {
     "s1": [
         "Hi there! I just started with this assistant and want to tell a few things about me.",
         "My name is Marlene, and I work night shifts as a nurse at the harbour clinic.",
-        "One serious thing: I have a severe nut allergy. I carry an EpiPen, and one almond in a cookie "
-        "is too much.",
+        (
+            "One serious thing: I have a severe nut allergy. I carry an EpiPen, and one almond in a cookie "
+            "is too much."
+        ),
         "My brother Tobias thinks I worry too much, but he has never seen me turn blue.",
         "Anyway, could you remind me of the clinic meeting on Thursday?",
         "Thanks, talk soon!",

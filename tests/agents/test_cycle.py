@@ -278,9 +278,7 @@ def test_one_dreamer_at_a_time_and_bad_input(open_bank: OpenBank, bank: MemoryBa
 
 
 @pytest.mark.parametrize("texts", [[], ["One thing only."], ["the same", "the same", "the same"]])
-def test_small_banks_dream_too(
-    open_bank: OpenBank, embedder: CachedEmbedder, texts: list[str]
-) -> None:
+def test_small_banks_dream_too(open_bank: OpenBank, embedder: CachedEmbedder, texts: list[str]) -> None:
     bank = open_bank(embedder=embedder)
     if texts:
         bank.add(texts)
@@ -289,9 +287,7 @@ def test_small_banks_dream_too(
     json.dumps(report.to_dict(), allow_nan=False)
 
 
-def test_twins_are_merged_softly_and_nothing_is_lost(
-    open_bank: OpenBank, embedder: CachedEmbedder
-) -> None:
+def test_twins_are_merged_softly_and_nothing_is_lost(open_bank: OpenBank, embedder: CachedEmbedder) -> None:
     bank = open_bank(embedder=embedder)
     ConversationMemory(bank).add_pages(
         Page(

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from shared_core import BankRetriever, MemoryBank
-from shared_core.bank.derived import PREFIX, derived_id, sources_of
+from shared_core.bank.derived import PREFIX, derived_id, provenance, sources_of
 from shared_core.bank.edges import Edge
 from shared_core.bank.keys import RetrievalKey
 from shared_core.bank.repairing import DerivedMemory, Repair, apply_repair, remove_unborn
@@ -83,7 +83,8 @@ def test_keys_hold_as_long_as_their_repair(bank: MemoryBank) -> None:
 
 def test_what_was_not_committed_is_invisible_and_is_removed(bank: MemoryBank) -> None:
     unborn = derived_id()
-    bank.content.add([unborn], ["half written"], [{"dream_kind": "merge"}], np.ones((1, 16), np.float32))
+    written = provenance("merge", ("m0",))
+    bank.content.add([unborn], ["half written"], [written], np.ones((1, 16), np.float32))
     assert unborn not in found(bank)
     assert bank.weights([unborn]).tolist() == [0.0]
     kept = apply(bank, merging("m0"))

@@ -14,12 +14,13 @@ from shared_core.errors import ConfigError
 if TYPE_CHECKING:
     from shared_core.agents import DreamConfig, DreamCycle, DreamEvent
     from shared_core.agents.cycle_report import OnEvent
+    from shared_core.agents.protocol import Analyst
     from shared_core.bank import MemoryBank
     from shared_core.bank.graph import GraphKeys
     from shared_core.chat import ChatModel
     from shared_core.types import Progress
 
-AGENTS = ("rules", "llm")
+AGENTS = ("rules", "policy", "llm")
 GROUNDWORK_STEPS = 4
 LONGEST = 1e9
 """Seconds; infinity is no JSON."""
@@ -55,7 +56,11 @@ def cycle(
     location: options.Location,
     collection: options.Collection,
     agents: Annotated[
-        str, typer.Option(help="rules, or llm: a chat model asks, diagnoses and quotes.")
+        str,
+        typer.Option(
+            help="rules; policy: rules with what `dream train policy` learned of this bank; or llm: a chat "
+            "model asks, diagnoses and quotes."
+        ),
     ] = "rules",
     model: Annotated[
         Optional[str],  # noqa: UP045
@@ -112,9 +117,9 @@ def cycle(
     chat = _model_of(agents, model, calls)
     with options.open_bank(location, collection, state, where) as bank:
         bank.embedder = options.fitting_embedder(bank, embedder, "a dream embeds its questions")
-        keys = _graph_keys(session=session_key, speaker=speaker_key, time=time_key)
+        keys = graph_keys_of(session=session_key, speaker=speaker_key, time=time_key)
         with progress_bar() as progress, stop_on_interrupt(STOPPING) as stop:
-            report = _dream(bank, chat, calls, config, keys).run(
+            report = _dream(bank, agents, chat, calls, config, keys).run(
                 dry_run=dry_run, stop=stop, on_event=_observer(progress, config)
             )
     if as_json:
@@ -129,7 +134,7 @@ def cycle(
 def _model_of(agents: str, model: str | None, calls: int | None) -> ChatModel | None:
     if agents not in AGENTS:
         raise ConfigError(f"agents={options.shortened(agents)!r} is not one of {', '.join(AGENTS)}")
-    if agents == "rules":
+    if agents != "llm":
         for name, given in (("--model", model), ("--calls", calls)):
             if given is not None:
                 raise ConfigError(f"{name} is for a chat model: give --agents llm too")
@@ -139,22 +144,41 @@ def _model_of(agents: str, model: str | None, calls: int | None) -> ChatModel | 
     return options.open_model(model)
 
 
-def _graph_keys(**given: str | None) -> GraphKeys:
+def graph_keys_of(**given: str | None) -> GraphKeys:
+    """Return the metadata fields that were named, the rest by default."""
     from shared_core.bank.graph import GraphKeys
 
     return GraphKeys(**{name: key for name, key in given.items() if key is not None})
 
 
 def _dream(
-    bank: MemoryBank, chat: ChatModel | None, calls: int | None, config: DreamConfig, keys: GraphKeys
+    bank: MemoryBank,
+    agents: str,
+    chat: ChatModel | None,
+    calls: int | None,
+    config: DreamConfig,
+    keys: GraphKeys,
 ) -> DreamCycle:
     from shared_core.agents import DreamCycle
     from shared_core.agents.asking import AskingLimits
 
     if chat is None:
-        return DreamCycle(bank, config=config, graph_keys=keys)
+        analyst = _trained(bank) if agents == "policy" else None
+        return DreamCycle(bank, analyst=analyst, config=config, graph_keys=keys)
     limits = AskingLimits() if calls is None else AskingLimits(calls=calls)
     return DreamCycle.with_model(bank, chat, limits=limits, config=config, graph_keys=keys)
+
+
+def _trained(bank: MemoryBank) -> Analyst:
+    from shared_core.training import PolicyAnalyst, trained_analyst
+
+    analyst = trained_analyst(bank)
+    if not isinstance(analyst, PolicyAnalyst):
+        raise ConfigError(
+            "this bank's policy did no better than the rules on its held-out questions, so it is not used: "
+            "dream by rules (leave --agents out), or train it anew with dream train policy --overwrite"
+        )
+    return analyst
 
 
 def _observer(progress: Progress | None, config: DreamConfig) -> OnEvent | None:

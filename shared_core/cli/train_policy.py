@@ -9,7 +9,7 @@ import typer
 
 from shared_core.cli import options
 from shared_core.cli.console import emit, number, progress_bar, say, show
-from shared_core.cli.cycle import SessionKey, SpeakerKey, TimeKey, _graph_keys
+from shared_core.cli.cycle import SessionKey, SpeakerKey, TimeKey, graph_keys_of
 from shared_core.cli.interrupt import Interrupted, stop_on_interrupt
 from shared_core.errors import ConfigError
 
@@ -72,7 +72,7 @@ def policy(
         except ConfigError as error:
             raise ConfigError(f"{error} (--out FILE, --overwrite)") from None
         bank.embedder = options.fitting_embedder(bank, embedder, "questions are embedded")
-        keys = _graph_keys(session=session_key, speaker=speaker_key, time=time_key)
+        keys = graph_keys_of(session=session_key, speaker=speaker_key, time=time_key)
         with progress_bar() as progress, stop_on_interrupt(STOPPING) as stop:
             report = train_policy(
                 bank,

@@ -163,6 +163,10 @@ def _read_card(path: Path) -> dict[str, Any]:
         if path.stat().st_size > LARGEST_CARD:
             raise ConfigError(f"{path} is larger than a policy's card can be")
         card = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(
+            f"there is no policy ({path} is missing): train one with dream train policy"
+        ) from None
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"cannot read the policy's card {path}: {error}") from None
     if not isinstance(card, dict):

@@ -241,7 +241,7 @@ def test_other_metadata_fields_say_session_speaker_and_time(tmp_path: Path, mini
         (["{place}", "-c", NAME, "--seconds", "inf"], "Invalid value for '--seconds'"),
         (["{place}", "-c", NAME, "--seconds", "nan"], "Invalid value for '--seconds'"),
         (["{place}", "-c", NAME, "--seed", "-1"], "Invalid value for '--seed'"),
-        (["{place}", "-c", NAME, "--agents", "magic"], "agents='magic' is not one of rules, llm"),
+        (["{place}", "-c", NAME, "--agents", "magic"], "agents='magic' is not one of rules, policy, llm"),
         (["{place}", "-c", NAME, "--agents", "llm"], "give --model smollm2 or package.module:object"),
         (["{place}", "-c", NAME, "--model", "smollm2"], "--model is for a chat model: give --agents llm too"),
         (["{place}", "-c", NAME, "--calls", "3"], "--calls is for a chat model"),

@@ -10,7 +10,7 @@ import pytest
 from shared_core import MemoryBank
 from shared_core.bank.conversation import ConversationMemory
 from shared_core.embedding import SentenceTransformerEmbedder
-from shared_core.training import load_policy
+from shared_core.training import Policy, load_policy, policy_path, save_policy
 from tests.agents.nut_story import pages
 from tests.cli.test_cli import dream, dream_json
 
@@ -45,3 +45,23 @@ def test_a_wrong_place_is_told_before_anything_is_learnt(place: Path, tmp_path: 
     done = dream("train", "policy", place, *QUICK, "--out", tmp_path / "mine.pkl")
     assert done.returncode == 2
     assert "must end in .safetensors" in done.stderr
+
+
+@pytest.mark.parametrize("used", [True, False, None])
+def test_a_dream_uses_a_policy_only_where_it_was_better(
+    place: Path, embedder: SentenceTransformerEmbedder, used: bool | None
+) -> None:
+    if used is not None:
+        with MemoryBank.open(place, "talks", embedder=embedder) as bank:
+            save_policy(Policy.untrained(), {"used": used}, policy_path(bank))
+    done = dream("cycle", place, "--collection", "talks", "--agents", "policy", "--probes", "24", "--json")
+    if used:
+        assert done.returncode == 0, done.stderr
+        told = json.loads(done.stdout)
+        assert dream("undo", told["run_id"], place, "--collection", "talks").returncode == 0
+        assert told["stopped_by"] in {"converged", "rounds", "repairs"}
+    else:
+        assert done.returncode == 2
+        assert ("no better than the rules" if used is False else "dream train policy") in done.stderr
+        with MemoryBank.open(place, "talks", embedder=embedder) as bank:
+            assert not bank.state.runs(kinds=["cycle"])

@@ -231,7 +231,7 @@ def test_files_of_another_kind_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no policy's card"):
         load_policy(path)
     card_path(path).unlink()
-    with pytest.raises(ConfigError, match="cannot read"):
+    with pytest.raises(ConfigError, match="there is no policy"):
         load_policy(path)
 
 

@@ -21,6 +21,7 @@ from typing import Any
 import chromadb
 import numpy as np
 import pytest
+from chromadb.api.shared_system_client import SharedSystemClient
 
 from shared_core import MemoryBank, SentenceTransformerEmbedder, packaged_embedder
 
@@ -67,6 +68,15 @@ def _wait_for_server(server: subprocess.Popen[bytes], port: int, log: Path) -> N
         except ValueError:
             time.sleep(0.1)
     pytest.fail(f"the Chroma server did not start: {log.read_text()}")
+
+
+@pytest.fixture
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work where "./chroma" is nobody else's: Chroma keeps its systems by the path as it was given."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("_identifier_to_system", "_identifier_to_refcount"):
+        monkeypatch.setattr(SharedSystemClient, name, {}, raising=False)
+    return tmp_path
 
 
 @pytest.fixture(scope="session")

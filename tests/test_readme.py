@@ -12,12 +12,8 @@ BLOCK = re.compile(r"<!-- quickstart: (\w+) -->\n```python\n(.*?)```", re.DOTALL
 MOST_LINES = 15
 
 
-def test_quickstarts_run_one_after_the_other(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("own_folder")
+def test_quickstarts_run_one_after_the_other(capsys: pytest.CaptureFixture[str]) -> None:
     blocks = dict(BLOCK.findall(README.read_text(encoding="utf-8")))
     assert list(blocks) == ["langchain", "langgraph", "llamaindex", "dreams"]
     printed = {}

@@ -11,10 +11,8 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "langgraph.md"
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
-def test_the_blocks_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("own_folder")
+def test_the_blocks_run(capsys: pytest.CaptureFixture[str]) -> None:
     shared: dict[str, object] = {"__name__": "langgraph_page"}
     printed = []
     for number, code in enumerate(BLOCK.findall(PAGE.read_text(encoding="utf-8")), 1):

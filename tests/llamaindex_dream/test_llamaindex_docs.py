@@ -10,10 +10,8 @@ import pytest
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "llamaindex.md"
 
 
-def test_the_page_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("own_folder")
+def test_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
     page = PAGE.read_text(encoding="utf-8")
     scope: dict[str, object] = {"__name__": "page"}
     for number, code in enumerate(re.findall(r"```python\n(.*?)```", page, re.DOTALL)):

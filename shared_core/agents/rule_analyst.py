@@ -66,14 +66,20 @@ def _diagnose(graph: MemoryGraph, probe: Probe, outcome: Retrieval, allowed: set
         )
 
     if filler:
-        return made("noisy", filler, 0.9, f"{len(filler)} retrieved memories say nothing")
+        return made("noisy", filler, 0.9, f"{_counted(len(filler), 'says', 'say')} nothing")
     for row in wanted:
         twins = [other for other in above if same_content(graph, row, other)]
         if twins:
-            return made("redundant", [row, *twins], 0.8, f"{len(twins)} retrieved memories repeat the wanted")
+            return made(
+                "redundant", [row, *twins], 0.8, f"{_counted(len(twins), 'repeats', 'repeat')} the wanted"
+            )
     if len(wanted) > 1:
         return made("scattered", wanted, 1.0 - outcome.recall, "parts of the answer are not found together")
     long = len(split_sentences(graph.texts[wanted[0]])) > 2 if wanted else False
     if long:
         return made("buried", wanted, 0.6, "the answer is one sentence of a longer memory")
     return None
+
+
+def _counted(count: int, one: str, more: str) -> str:
+    return f"1 retrieved memory {one}" if count == 1 else f"{count} retrieved memories {more}"

@@ -10,6 +10,7 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.instrumentation import get_dispatcher  # type: ignore[attr-defined]
 
 from llamaindex_dream.queries import QueryEmbedder, with_embedding
+from shared_core.config import checked_whole
 from shared_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -40,8 +41,7 @@ class OverFetchRetriever(BaseRetriever):
         top_k: int,
         **retriever_options: Any,
     ) -> None:
-        if not isinstance(top_k, int) or isinstance(top_k, bool) or top_k < 1:
-            raise ConfigError(f"top_k={top_k!r} must be a whole number, 1 or more")
+        checked_whole("top_k", top_k)
         if not isinstance(source, BaseRetriever):
             if not hasattr(source, "as_retriever"):
                 raise ConfigError(f"over_fetch takes an index or a retriever, not {type(source).__name__}")

@@ -32,6 +32,16 @@ def _in_range(name: str, value: float, low: float, high: float) -> None:
         raise ConfigError(f"{name}={value!r} is outside [{low:g}, {high:g}]")
 
 
+def checked_whole(name: str, value: object, least: int = 1) -> None:
+    """Refuse what is no whole number of at least ``least``.
+
+    Raises:
+        ConfigError: It is none; booleans are none.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ConfigError(f"{name}={value!r} must be a whole number, {least} or more")
+
+
 def _positive(name: str, value: float) -> None:
     if not (isinstance(value, (int, float)) and math.isfinite(value) and value > 0):
         raise ConfigError(f"{name}={value!r} must be a finite number above 0")
@@ -152,9 +162,7 @@ class CouplingConfig:
             if item.name in shares:
                 _in_range(item.name, value, 0, 1)
             elif isinstance(item.default, int):
-                least = smallest.get(item.name, 1)
-                if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                    raise ConfigError(f"{item.name}={value!r} must be a whole number, {least} or more")
+                checked_whole(item.name, value, smallest.get(item.name, 1))
             else:
                 _positive(item.name, value)
 
@@ -331,9 +339,7 @@ class RetrievalConfig:
 
     def __post_init__(self) -> None:
         for name in ("k", "fetch_k", "rerank_top"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ConfigError(f"{name}={value!r} must be a whole number, 1 or more")
+            checked_whole(name, getattr(self, name))
         _one_of("search_type", self.search_type, get_args(SearchType))
         _one_of("backend", self.backend, get_args(SearchBackend))
         _in_range("min_weight", self.min_weight, 0, 1)
@@ -373,9 +379,7 @@ class AssociativeConfig:
 
     def __post_init__(self) -> None:
         for name in ("k", "rerank_top"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ConfigError(f"{name}={value!r} must be a whole number, 1 or more")
+            checked_whole(name, getattr(self, name))
         _in_range("min_weight", self.min_weight, 0, 1)
         _positive("rrf_k", self.rrf_k)
         _in_range("speaker_bonus", self.speaker_bonus, 0, 10)

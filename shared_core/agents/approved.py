@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from shared_core.bank.conversation import ConversationMemory
-from shared_core.bank.repairing import Repair, apply_repair, remove_unborn
+from shared_core.agents.writing import begin_cycle, write_repair
+from shared_core.bank.repairing import Repair, remove_unborn
 from shared_core.errors import InvalidMemoryError, MemoryNotFoundError
 
 if TYPE_CHECKING:
@@ -56,16 +56,14 @@ def make_approved(
     report: dict[str, Any] = {"dry_run": False, "repairs": made, "left": {}, "stopped_by": "approved"}
     with bank.state.lock("cycle", wait=0.0) as lock:
         remove_unborn(bank, lock)
-        with bank.state.transaction("cycle", lock=lock) as run:
-            run.config = {"approved": [kept.proposal.id for kept, _texts in proposals]}
-            run.report = {"state": "running, or ended without a report"}
-        report["run_id"] = run.run_id
+        approved = [kept.proposal.id for kept, _texts in proposals]
+        run_id = report["run_id"] = begin_cycle(bank, lock, {"approved": approved})
         for kept, texts in proposals:
             if stop is not None and stop():
                 report["stopped_by"] = "cancelled"
                 break
             try:
-                repair_id = _make(bank, kept.repair, texts, lock, run.run_id)
+                repair_id = _make(bank, kept.repair, texts, lock, run_id)
             except (InvalidMemoryError, MemoryNotFoundError) as error:
                 logger.info("an approved repair was not made: %s", error)
                 report["left"][kept.proposal.id] = str(error)
@@ -74,7 +72,7 @@ def make_approved(
             if on_repair is not None:
                 on_repair(made[-1])
         report["seconds"] = time.perf_counter() - began
-        bank.state.amend_report(run.run_id, {**report, "repairs": [one["run_id"] for one in made]})
+        bank.state.amend_report(run_id, {**report, "repairs": [one["run_id"] for one in made]})
     return report
 
 
@@ -82,7 +80,4 @@ def _make(bank: MemoryBank, repair: Repair, texts: Mapping[str, str], lock: Bank
     for memory_id, text in texts_of(bank, repair).items():
         if text != texts.get(memory_id):
             raise InvalidMemoryError(f"memory {memory_id!r} was rewritten since the repair was proposed")
-    run = apply_repair(bank, repair, lock=lock, parent=parent)
-    if repair.memories:
-        ConversationMemory(bank).place({memory.id: "" for memory in repair.memories}, "ltsm")
-    return run.run_id
+    return write_repair(bank, repair, lock, parent)

@@ -23,10 +23,10 @@ from shared_core.agents.llm_agents import llm_agents
 from shared_core.agents.rule_analyst import RuleAnalyst
 from shared_core.agents.rule_consolidator import RuleConsolidator
 from shared_core.agents.rule_dreamer import RuleDreamer
+from shared_core.agents.writing import begin_cycle, write_repair
 from shared_core.bank import intake
-from shared_core.bank.conversation import ConversationMemory
 from shared_core.bank.graph import GraphKeys, MemoryGraph, read_graph
-from shared_core.bank.repairing import Repair, apply_repair, remove_unborn
+from shared_core.bank.repairing import Repair, remove_unborn
 from shared_core.errors import ConfigError, InvalidMemoryError
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class DreamCycle:
             graph = read_graph(self.bank, self.graph_keys, extractor=self.extractor)
             earlier = len(self.bank.state.runs(kinds=["cycle"]))
             if not dry_run:
-                run_id = self._begin(lock)
+                run_id = begin_cycle(self.bank, lock, self.config.to_dict())
                 write = partial(self._write, graph, lock, run_id)
             dreaming = self._dreaming(graph, earlier, write, stop, on_event, approve)
             ended = dreaming.run()
@@ -195,21 +195,12 @@ class DreamCycle:
             approve=approve,
         )
 
-    def _begin(self, lock: BankLock) -> str:
-        with self.bank.state.transaction("cycle", lock=lock) as run:
-            run.config = self.config.to_dict()
-            run.report = {"state": "running, or ended without a report"}
-        return run.run_id
-
     def _write(self, graph: MemoryGraph, lock: BankLock, parent: str, repair: Repair) -> str:
         if repair.memories:
             _check_unchanged(self.bank, graph, repair)
         else:
             repair = _of_unchanged(self.bank, graph, repair)
-        run = apply_repair(self.bank, repair, lock=lock, parent=parent)
-        if repair.memories:
-            ConversationMemory(self.bank).place({memory.id: "" for memory in repair.memories}, "ltsm")
-        return run.run_id
+        return write_repair(self.bank, repair, lock, parent)
 
     def _report(
         self, dreaming: Dreaming, ended: StoppedBy, run_id: str | None, seconds: float

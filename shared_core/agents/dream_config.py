@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from shared_core.config import checked_whole
 from shared_core.errors import ConfigError
 
 
@@ -54,9 +55,7 @@ class DreamConfig:
     def __post_init__(self) -> None:
         """Check the options."""
         for name in ("rounds", "probes", "partitions", "k", "repairs"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ConfigError(f"{name}={value!r} must be a whole number, 1 or more")
+            checked_whole(name, getattr(self, name))
         for name in (
             "tau",
             "gamma",

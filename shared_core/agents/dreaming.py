@@ -195,7 +195,7 @@ class Dreaming:
         offer = proposed(repair, None, trial.f1, f1)
         if (refused := self._write(repair, offer)) is not None:
             return refused
-        trial.accept(repair, f1)
+        trial.accept(f1)
         if repair.weights:
             self.verifier.index.suppose(repair, np.zeros((0, self.graph.unit.shape[1]), np.float32))
         return None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shared_core.agents.probe_index import embed_queries, ranking_f1
+from shared_core.agents.probe_index import covers_of, embed_queries, ranking_f1
 from shared_core.config import AssociativeConfig
 from shared_core.retrieval.association_index import AssociationIndex
 
@@ -49,51 +49,52 @@ class GroundworkTrial:
         probes: Sequence[Probe],
         k: int,
     ) -> None:
-        self.graph = graph
-        self.keys = list(keys)
-        self.probes = list(probes)
-        self.k = k
+        self._config = AssociativeConfig()
+        self._index = AssociationIndex(graph, list(keys), self._config)
+        self._probes = list(probes)
+        self._k = k
         self._vectors = embed_queries(embedder, [probe.query for probe in probes]) if probes else ()
-        self._covers = [
-            frozenset({memory_id, *(graph.ids[source] for source in graph.sources.get(row, ()))})
-            for row, memory_id in enumerate(graph.ids)
-        ]
-        self.f1 = self._ask(self.graph, self.keys)
+        self._covers = covers_of(graph)
+        self._supposed = self._index
+        self.f1 = self._ask(self._index)
         self._least = self.f1 - LOSS
 
     def attempt(self, repair: Repair) -> tuple[float, bool]:
         """Return the mean F1 of the probes with a repair, and whether it may be kept."""
-        f1 = self._ask(*self._with(repair))
+        self._supposed = _with(self._index, repair)
+        f1 = self._ask(self._supposed)
         return f1, f1 >= self._least
 
-    def accept(self, repair: Repair, f1: float) -> None:
-        """Take up a repair with the outcome of its attempt."""
-        self.graph, self.keys = self._with(repair)
+    def accept(self, f1: float) -> None:
+        """Take up the repair that was attempted last, with its outcome."""
+        self._index = self._supposed
         self.f1 = f1
 
     # ---- inner
 
-    def _with(self, repair: Repair) -> tuple[MemoryGraph, list[RetrievalKey]]:
-        graph = self.graph
+    def _ask(self, index: AssociationIndex) -> float:
+        found = []
+        for probe, vector in zip(self._probes, self._vectors, strict=True):
+            score, _ = index.weighted(probe.query, vector, self._config.min_weight)
+            best = np.argsort(-score, kind="stable")[: self._k]
+            covers = [self._covers[row] for row in best.tolist() if score[row] > 0]
+            found.append(ranking_f1(covers, set(probe.targets))[0])
+        return float(np.mean(found)) if found else 1.0
+
+
+def _with(index: AssociationIndex, repair: Repair) -> AssociationIndex:
+    """Return an index with a repair's weights, edges and keys; what it does not touch is shared."""
+    graph, keys = index.graph, index.keys
+    if repair.weights:
         weights = graph.weights.copy()
         for memory_id, weight in repair.weights.items():
             weights[graph.row_of[memory_id]] = weight
+        graph = replace(graph, weights=weights)
+    if repair.edges:
         explicit = {row: set(others) for row, others in graph.explicit.items()}
         for edge in repair.edges:
             one, other = graph.row_of[edge.source], graph.row_of[edge.target]
             explicit.setdefault(one, set()).add(other)
             explicit.setdefault(other, set()).add(one)
-        return replace(graph, weights=weights, explicit=explicit), [*self.keys, *repair.keys]
-
-    def _ask(self, graph: MemoryGraph, keys: Sequence[RetrievalKey]) -> float:
-        config = AssociativeConfig()
-        index = AssociationIndex(graph, keys, config)
-        alive = graph.weights >= config.min_weight
-        found = []
-        for probe, vector in zip(self.probes, self._vectors, strict=True):
-            fused, _ = index.score(probe.query, vector)
-            score = np.where(alive, index.spread(np.where(alive, fused * graph.weights, 0.0)), 0.0)
-            best = np.argsort(-score, kind="stable")[: self.k]
-            covers = [self._covers[row] for row in best.tolist() if score[row] > 0]
-            found.append(ranking_f1(covers, set(probe.targets))[0])
-        return float(np.mean(found)) if found else 1.0
+        graph = replace(graph, explicit=explicit)
+    return index.updated(graph, [*keys, *repair.keys] if repair.keys else keys)

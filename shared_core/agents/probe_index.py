@@ -49,6 +49,14 @@ def ranking_f1(covers: Sequence[frozenset[str]], wanted: set[str]) -> tuple[floa
     return (2 * precision * recall / total if total else 0.0), recall
 
 
+def covers_of(graph: MemoryGraph) -> list[frozenset[str]]:
+    """Return what each memory stands for in a ranking: itself, and what it quotes."""
+    return [
+        frozenset({memory_id, *(graph.ids[source] for source in graph.sources.get(row, ()))})
+        for row, memory_id in enumerate(graph.ids)
+    ]
+
+
 def embed_queries(embedder: Embedder, queries: Sequence[str]) -> FloatArray:
     """Return unit vectors of queries, shape (len(queries), d), in one batch where the embedder has one."""
     if isinstance(embedder, BatchEmbedder):
@@ -68,10 +76,7 @@ class ProbeIndex:
         self.graph = graph
         self.ids = list(graph.ids)
         self.weights = graph.weights.copy()
-        self.covers: list[frozenset[str]] = [
-            frozenset({memory_id, *(graph.ids[source] for source in graph.sources.get(row, ()))})
-            for row, memory_id in enumerate(graph.ids)
-        ]
+        self.covers = covers_of(graph)
         self._unit = graph.unit
         self._embedder = embedder
         self._queries: dict[str, FloatArray] = {}

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from sqlalchemy import func, select
 
 from shared_core.bank.schema import among, bulk_insert, reading, tiers, upsert, writing
-from shared_core.errors import ConfigError
+from shared_core.config import checked_whole
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -45,8 +45,7 @@ class TierConfig:
 
     def __post_init__(self) -> None:
         for name in ("pages", "sessions", "entries"):
-            if not isinstance(value := getattr(self, name), int) or value < 1:
-                raise ConfigError(f"{name}={value!r} must be a whole number, 1 or more")
+            checked_whole(name, getattr(self, name))
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from shared_core.cli import cycle_report, options
+from shared_core.cli import cycle_report, dream_options, options
 from shared_core.cli.console import emit, progress_bar
 from shared_core.cli.interrupt import Interrupted, stop_on_interrupt
 from shared_core.errors import ConfigError
@@ -25,31 +25,6 @@ GROUNDWORK_STEPS = 4
 LONGEST = 1e9
 """Seconds; infinity is no JSON."""
 STOPPING = "dream: it ends at the next repair, and what it repaired stays; Ctrl-C again breaks it off"
-
-SessionKey = Annotated[
-    Optional[str],  # noqa: UP045 (read at run time, on Python 3.10 too)
-    typer.Option(
-        metavar="NAME",
-        help="Metadata field that names a memory's session; default: dream_session.",
-        show_default=False,
-    ),
-]
-SpeakerKey = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option(
-        metavar="NAME",
-        help="Metadata field that says who said it; default: dream_speaker.",
-        show_default=False,
-    ),
-]
-TimeKey = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option(
-        metavar="NAME",
-        help="Metadata field that says when, ISO 8601 or Unix time; default: dream_time.",
-        show_default=False,
-    ),
-]
 
 
 def cycle(
@@ -76,11 +51,9 @@ def cycle(
             min=1, help="For llm: calls at most, then the rules answer; default: 400.", show_default=False
         ),
     ] = None,
-    rounds: Annotated[int, typer.Option(help="Rounds at most.")] = 3,
-    probes: Annotated[int, typer.Option(help="Questions per round at most.")] = 96,
-    partitions: Annotated[
-        int, typer.Option(help="Each round asks about another of so many parts of the memory.")
-    ] = 3,
+    rounds: dream_options.Rounds = 3,
+    probes: dream_options.Probes = 96,
+    partitions: dream_options.Partitions = 3,
     repairs: Annotated[int, typer.Option(help="Repairs at most, groundwork apart.")] = 20,
     seconds: Annotated[float, typer.Option(max=LONGEST, help="No repair is tried after them.")] = 120.0,
     seed: Annotated[int, typer.Option(min=0, help="Seed of parts and questions.")] = 0,
@@ -89,17 +62,10 @@ def cycle(
         typer.Option("--no-groundwork", help="Write no keys, bridges and graded weights for all memories."),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Report, and change nothing.")] = False,
-    embedder: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            help="minilm, or the directory of the model that the collection was filled with; "
-            "default: minilm where its dimension fits.",
-            show_default=False,
-        ),
-    ] = None,
-    session_key: SessionKey = None,
-    speaker_key: SpeakerKey = None,
-    time_key: TimeKey = None,
+    embedder: dream_options.EmbedderName = None,
+    session_key: dream_options.SessionKey = None,
+    speaker_key: dream_options.SpeakerKey = None,
+    time_key: dream_options.TimeKey = None,
     state: options.State = None,
     where: options.Where = None,
     as_json: options.AsJson = False,
@@ -117,7 +83,7 @@ def cycle(
     chat = _model_of(agents, model, calls)
     with options.open_bank(location, collection, state, where) as bank:
         bank.embedder = options.fitting_embedder(bank, embedder, "a dream embeds its questions")
-        keys = graph_keys_of(session=session_key, speaker=speaker_key, time=time_key)
+        keys = dream_options.graph_keys_of(session=session_key, speaker=speaker_key, time=time_key)
         with progress_bar() as progress, stop_on_interrupt(STOPPING) as stop:
             report = _dream(bank, agents, chat, calls, config, keys).run(
                 dry_run=dry_run, stop=stop, on_event=_observer(progress, config)
@@ -142,13 +108,6 @@ def _model_of(agents: str, model: str | None, calls: int | None) -> ChatModel | 
     if model is None:
         raise ConfigError("--agents llm asks a chat model: give --model smollm2 or package.module:object")
     return options.open_model(model)
-
-
-def graph_keys_of(**given: str | None) -> GraphKeys:
-    """Return the metadata fields that were named, the rest by default."""
-    from shared_core.bank.graph import GraphKeys
-
-    return GraphKeys(**{name: key for name, key in given.items() if key is not None})
 
 
 def _dream(

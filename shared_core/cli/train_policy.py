@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from shared_core.cli import options
+from shared_core.cli import dream_options, options
 from shared_core.cli.console import emit, number, progress_bar, say, show
-from shared_core.cli.cycle import SessionKey, SpeakerKey, TimeKey, graph_keys_of
 from shared_core.cli.interrupt import Interrupted, stop_on_interrupt
 from shared_core.errors import ConfigError
 
@@ -33,22 +32,13 @@ def policy(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier policy.")] = False,
     steps: Annotated[int, typer.Option(min=1, help="Steps over all failed questions.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of parts, questions and draws.")] = 0,
-    rounds: Annotated[int, typer.Option(help="Rounds of questions at most.")] = 3,
-    probes: Annotated[int, typer.Option(help="Questions per round at most.")] = 96,
-    partitions: Annotated[
-        int, typer.Option(help="Each round asks about another of so many parts of the memory.")
-    ] = 3,
-    embedder: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            help="minilm, or the directory of the model that the collection was filled with; "
-            "default: minilm where its dimension fits.",
-            show_default=False,
-        ),
-    ] = None,
-    session_key: SessionKey = None,
-    speaker_key: SpeakerKey = None,
-    time_key: TimeKey = None,
+    rounds: dream_options.Rounds = 3,
+    probes: dream_options.Probes = 96,
+    partitions: dream_options.Partitions = 3,
+    embedder: dream_options.EmbedderName = None,
+    session_key: dream_options.SessionKey = None,
+    speaker_key: dream_options.SpeakerKey = None,
+    time_key: dream_options.TimeKey = None,
     state: options.State = None,
     where: options.Where = None,
     as_json: options.AsJson = False,
@@ -72,7 +62,7 @@ def policy(
         except ConfigError as error:
             raise ConfigError(f"{error} (--out FILE, --overwrite)") from None
         bank.embedder = options.fitting_embedder(bank, embedder, "questions are embedded")
-        keys = graph_keys_of(session=session_key, speaker=speaker_key, time=time_key)
+        keys = dream_options.graph_keys_of(session=session_key, speaker=speaker_key, time=time_key)
         with progress_bar() as progress, stop_on_interrupt(STOPPING) as stop:
             report = train_policy(
                 bank,

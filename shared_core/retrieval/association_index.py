@@ -109,6 +109,22 @@ class AssociationIndex:
         total *= 1.0 + self.config.speaker_bonus * self._speaks(query)
         return total, cosine
 
+    def weighted(
+        self, query: str, vector: FloatArray, min_weight: float, allowed: BoolArray | None = None
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the score that memories are ranked by, and cos(q, v), each of shape (N,).
+
+        Args:
+            query: As for ``score``.
+            vector: As for ``score``.
+            min_weight: Memories below it score 0 and pass nothing on.
+            allowed: As for ``score``.
+        """
+        fused, cosine = self.score(query, vector, allowed)
+        weight = self.graph.weights
+        alive = weight >= min_weight if allowed is None else (weight >= min_weight) & allowed
+        return np.where(alive, self.spread(np.where(alive, fused * weight, 0.0)), 0.0), cosine
+
     def spread(self, weighted: FloatArray) -> FloatArray:
         """Return scores after one step over the bridges: s + a w A s, shape (N,).
 

@@ -21,6 +21,7 @@ from shared_core.retrieval.asked import checked_filter, checked_text, checked_ve
 from shared_core.retrieval.association_index import AssociationIndex
 from shared_core.retrieval.context import render_context
 from shared_core.retrieval.rerank import rerank_hits
+from shared_core.retrieval.searching import Searching
 from shared_core.types import Embedder, FloatArray, Hit, Reranker, Where
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ CONTEXT_PAGES = 200
 """Candidates of a context; budgets of a few thousand tokens are full before."""
 
 
-class AssociativeRetriever:
+class AssociativeRetriever(Searching):
     """Searches a bank of conversations; safe for threads, sees every change at the next search.
 
     Args:
@@ -125,18 +126,6 @@ class AssociativeRetriever:
         index = self.refresh()
         return self._found(index, text, given, filters, config) if len(index.graph) else []
 
-    def search_batch(self, queries: Sequence[str], **options: Any) -> list[list[Hit]]:
-        """Return one list of hits per query; options as for ``search``."""
-        return [self.search(query, **options) for query in queries]
-
-    async def asearch(self, query: str, **options: Any) -> list[Hit]:
-        """``search`` in a thread, without blocking the event loop."""
-        return await asyncio.to_thread(self.search, query, **options)
-
-    async def asearch_batch(self, queries: Sequence[str], **options: Any) -> list[list[Hit]]:
-        """Search for several queries at once; one list of hits per query."""
-        return list(await asyncio.gather(*(self.asearch(query, **options) for query in queries)))
-
     async def acontext(self, query: str, budget_tokens: int = 1024, **options: Any) -> str:
         """``context`` in a thread."""
         return await asyncio.to_thread(self.context, query, budget_tokens, **options)
@@ -209,10 +198,7 @@ class AssociativeRetriever:
                 f"{dimension}: use the embedder it was filled with"
             )
         allowed = self._allowed(index, *filters)
-        fused, cosine = index.score(query, vector, allowed)
-        weight = index.graph.weights
-        alive = weight >= config.min_weight if allowed is None else (weight >= config.min_weight) & allowed
-        score = np.where(alive, index.spread(np.where(alive, fused * weight, 0.0)), 0.0)
+        score, cosine = index.weighted(query, vector, config.min_weight, allowed)
         order = np.argsort(-score, kind="stable")
         wanted = config.k if self.reranker is None else max(config.k, config.rerank_top)
         hits = self._hits(index, order[score[order] > 0], score, cosine, wanted)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shared_core.bank.graph import NO_SESSION
-from shared_core.errors import ConfigError
+from shared_core.config import checked_whole
 from shared_core.language.pages import line_of
 from shared_core.retrieval.quoted import lines_by_source, says
 
@@ -52,8 +52,7 @@ def render_context(
     Raises:
         ConfigError: The budget is no whole number above 0.
     """
-    if not isinstance(budget_tokens, int) or isinstance(budget_tokens, bool) or budget_tokens < 1:
-        raise ConfigError(f"budget_tokens={budget_tokens!r} must be a whole number, 1 or more")
+    checked_whole("budget_tokens", budget_tokens)
     groups: dict[tuple[int, date | None], _Session] = {}
     left = budget_tokens
     for place, said in (piece for row in rows for piece in _pieces(graph, row)):

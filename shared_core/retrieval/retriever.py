@@ -6,7 +6,6 @@ here is exact over the index's order, or over every embedding with ``backend="sc
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -23,6 +22,7 @@ from shared_core.retrieval.dense import DenseSearch
 from shared_core.retrieval.keywords import KeywordSearch
 from shared_core.retrieval.mmr import mmr
 from shared_core.retrieval.rerank import rerank_hits
+from shared_core.retrieval.searching import Searching
 from shared_core.retrieval.topk import Candidates, weighted_scores, widening_top_k
 from shared_core.types import Embedder, FloatArray, Hit, Reranker, Where
 
@@ -45,7 +45,7 @@ class _Query:
     config: RetrievalConfig
 
 
-class BankRetriever:
+class BankRetriever(Searching):
     """Searches one bank; safe for threads, sees every change of weights at once, by whatever process.
 
     Args:
@@ -130,18 +130,6 @@ class BankRetriever:
         if self.track_access and hits:
             self.bank.state.record_access(hit.id for hit in hits)
         return hits
-
-    def search_batch(self, queries: Sequence[str], **options: Any) -> list[list[Hit]]:
-        """Return one list of hits per query; options as for ``search``."""
-        return [self.search(query, **options) for query in queries]
-
-    async def asearch(self, query: str, **options: Any) -> list[Hit]:
-        """``search`` in a thread, without blocking the event loop."""
-        return await asyncio.to_thread(self.search, query, **options)
-
-    async def asearch_batch(self, queries: Sequence[str], **options: Any) -> list[list[Hit]]:
-        """Search for several queries at once; one list of hits per query."""
-        return list(await asyncio.gather(*(self.asearch(query, **options) for query in queries)))
 
     @cached_property
     def _watch(self) -> CollectionWatch:

@@ -6,6 +6,7 @@ the scheduler.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from shared_core.agents import DreamCycle
@@ -82,13 +83,15 @@ class BankDream:
         return self._bank.sweep(self._sweep_config, progress=progress).to_dict()
 
     def _cycle(self, request: DreamRequest) -> dict[str, Any]:
-        def tell(event: DreamEvent) -> None:
-            if event.kind not in {"start", "end"}:
-                request.emit(event.kind, {"round": event.round, "data": dict(event.data)})
-
         cycle = self._cycle_agents or DreamCycle(self._bank)
-        report = cycle.run(stop=request.should_stop, on_event=tell, approve=self._approve)
+        report = cycle.run(stop=request.should_stop, on_event=partial(tell, request), approve=self._approve)
         return report.to_dict()
+
+
+def tell(request: DreamRequest, event: DreamEvent) -> None:
+    """Pass on what a cycle tells, but its beginning and end, which are the request's own."""
+    if event.kind not in {"start", "end"}:
+        request.emit(event.kind, {"round": event.round, "data": dict(event.data)})
 
 
 class _StoppedError(Exception):

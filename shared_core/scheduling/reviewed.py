@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from shared_core.agents import DreamCycle
 from shared_core.agents.approved import make_approved, texts_of
-from shared_core.scheduling.job import BankDream
+from shared_core.scheduling.job import BankDream, tell
 
 if TYPE_CHECKING:
     from shared_core.agents import KeptRepair
-    from shared_core.agents.cycle_report import DreamEvent
     from shared_core.bank import MemoryBank
     from shared_core.config import ForgettingConfig
     from shared_core.scheduling.requests import DreamRequest
@@ -119,7 +118,7 @@ class ReviewedDream:
     def _find(self, request: DreamRequest, accepted: frozenset[str]) -> dict[str, Any]:
         report = self._cycle.run(
             stop=request.should_stop,
-            on_event=partial(_tell, request),
+            on_event=partial(tell, request),
             approve=lambda repair: repair.id in accepted,
         ).to_dict()
         if _cancelled(report) is None:
@@ -146,8 +145,3 @@ class ReviewedDream:
 
 def _cancelled(report: Mapping[str, Any]) -> str | None:
     return "cancelled" if report.get("stopped_by") == "cancelled" else None
-
-
-def _tell(request: DreamRequest, event: DreamEvent) -> None:
-    if event.kind not in {"start", "end"}:
-        request.emit(event.kind, {"round": event.round, "data": dict(event.data)})

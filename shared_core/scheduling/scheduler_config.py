@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from shared_core.config import checked_whole
 from shared_core.errors import ConfigError
 from shared_core.scheduling.requests import DreamKind, checked_kind
 
@@ -43,9 +44,7 @@ class SchedulerConfig:
             if not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
                 raise ConfigError(f"{name}={value!r} must be a number of seconds, 0 or more")
         for name, least in (("retries", 0), ("history", 1), ("batch", 1)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise ConfigError(f"{name}={value!r} must be a whole number, {least} or more")
+            checked_whole(name, getattr(self, name), least)
 
     def delay(self, failures: int) -> float:
         """Return the wait after so many failures in a row, 1 or more: ``backoff * 2 ** (failures - 1)``."""

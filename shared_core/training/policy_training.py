@@ -22,6 +22,7 @@ import numpy as np
 from shared_core.agents.dream_config import DreamConfig
 from shared_core.agents.rule_analyst import RuleAnalyst
 from shared_core.bank.graph import GraphKeys, MemoryGraph, read_graph
+from shared_core.config import checked_whole
 from shared_core.errors import ConfigError, MissingExtraError
 from shared_core.training.advantages import group_advantages, group_loss
 from shared_core.training.features import CHOICES
@@ -69,9 +70,7 @@ class PolicyTraining:
     def __post_init__(self) -> None:
         """Check the ranges."""
         for name, least in (("group", 2), ("steps", 1), ("seed", 0)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise ConfigError(f"{name}={value!r} must be a whole number, {least} or more")
+            checked_whole(name, getattr(self, name), least)
         for name in ("learning_rate", "gradient_norm"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name}={getattr(self, name)!r} must be above 0")

@@ -146,7 +146,9 @@ class GraphReader:
         if version != held.version and not state.kinds_since(held.version) <= KEEP_EDGES:
             edges, keys = state.edges(), state.retrieval_keys()
         content, accessed = held.content, held.accessed
-        if added:
+        # a whole reading may have met what came after the watch had looked, and is told of it only now
+        held_ids = set(content.ids) if added else set()
+        if added := [memory_id for memory_id in added if memory_id not in held_ids]:
             new = self._read(added)
             content = content.followed_by(new)
             accessed = np.concatenate([accessed, np.full(len(new), np.nan)])

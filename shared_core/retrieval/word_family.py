@@ -51,18 +51,19 @@ class WordFamily:
             return self
         if len(gone) + len(changed) > len(texts) // 2:
             return WordFamily(texts)
-        with self._shared.lock:
-            if self._shared.holds is not old:
+        # whoever ranks by this family meanwhile gives it an index of its own
+        shared = self._shared
+        with shared.lock:
+            if shared.holds is not old:
                 return WordFamily(texts)
-            self._shared.holds = None
-            index = self._shared.index
-            index.remove(gone)
-            index.replace(list(changed), list(changed.values()))
+            shared.holds = None
+            shared.index.remove(gone)
+            shared.index.replace(list(changed), list(changed.values()))
             # statistics are those of these texts alone, as in an index that is built now
-            index.compact()
-            self._shared.holds = texts
+            shared.index.compact()
+            shared.holds = texts
         newer = WordFamily.__new__(WordFamily)
-        newer.texts, newer._shared = texts, self._shared
+        newer.texts, newer._shared = texts, shared
         return newer
 
     def ranking(self, query: str, row_of: Mapping[str, int]) -> Array:

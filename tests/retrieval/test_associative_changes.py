@@ -296,3 +296,40 @@ def test_a_tenant_follows_its_own_memories(open_bank: OpenBank) -> None:
     assert_alike(found(retriever), found(AssociativeRetriever(ada, track_access=False)))
     everyone.delete(["a"])
     assert [hit.id for hit in retriever.search("kiln")] == ["b", "c"]
+
+
+def test_what_arrives_between_the_look_and_the_reading_is_there_once(
+    open_bank: OpenBank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bank = open_bank(embedder=Hashed())
+    bank.add(["kiln", "tram"], ids=["a", "b"])
+    retriever = AssociativeRetriever(bank)
+    version = bank.state.version
+
+    def late() -> int:
+        monkeypatch.setattr(bank.state, "version", version)
+        bank.add(["tram to the kiln"], ids=["c"])
+        return version()
+
+    monkeypatch.setattr(bank.state, "version", late)
+    for _ in range(2):
+        assert sorted(retriever.refresh().graph.ids) == ["a", "b", "c"]
+    assert_alike(found(retriever), found(AssociativeRetriever(bank)))
+
+
+def test_a_family_that_is_asked_while_its_successor_is_made_spoils_neither() -> None:
+    before = {"a": "kiln", "b": "tram", "d": "rain", "e": "dog"}
+    after = {**before, "c": "kiln of clay"}
+    rows = {memory_id: row for row, memory_id in enumerate("abcde")}
+    old = WordFamily(before)
+    index = old._shared.index
+    remove = index.remove
+
+    def asked_meanwhile(gone: list[str]) -> None:
+        assert old.ranking("kiln", rows).tolist() == [0]
+        remove(gone)
+
+    index.remove = asked_meanwhile  # type: ignore[method-assign]
+    new = old.updated(after)
+    assert new.ranking("clay", rows).tolist() == [2]
+    assert old.ranking("clay", rows).tolist() == []

@@ -13,13 +13,13 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel
 
 from shared_core.agents.parsing import read_reply
 from shared_core.agents.prompts import Prompt, again
-from shared_core.chat import ChatMessage, ChatModel, ChatReply, MeteredChat
+from shared_core.chat import BatchChatModel, ChatMessage, ChatModel, ChatReply, MeteredChat
 from shared_core.errors import ChatContextError, ChatReplyError, ConfigError
 from shared_core.language import estimate_tokens
 
@@ -33,8 +33,8 @@ CONTEXT, TIMEOUT, FAILED, BUDGET, GAVE_UP = (
 """Reasons for falling back, besides those of ``parsing``."""
 ATTEMPTS = 2
 
-Form = TypeVar("Form", bound=BaseModel)
 Made = TypeVar("Made")
+Told_co = TypeVar("Told_co", covariant=True)
 
 logger = logging.getLogger(__name__)
 
@@ -96,79 +96,145 @@ class AskingReport:
         }
 
 
+@dataclass(frozen=True, kw_only=True)
+class Task(Generic[Told_co]):
+    """One question to a model, and what makes its reply usable."""
+
+    agent: str
+    """Who asks, for the report."""
+    prompt: Prompt
+    form: type[BaseModel]
+    """Of the reply."""
+    check: Callable[[Any], Told_co]
+    """Makes what is wanted of a reply in that form; raises ``ChatReplyError`` for what cannot be used."""
+
+    def read(self, reply: str) -> Told_co:
+        """Return what a reply says.
+
+        Raises:
+            ChatReplyError: It cannot be used.
+        """
+        return self.check(read_reply(reply, self.form))
+
+
 class Asker:
-    """A chat model behind limits, shared by the three agents of one dream; one call at a time.
+    """A chat model behind limits, shared by the agents of one dream; one call at a time.
 
     Args:
         model: Any chat model; a ``MeteredChat`` is used as it is and counts on.
         limits: What may be spent.
+        report: Counted on, where several askers share what they may spend.
     """
 
-    def __init__(self, model: ChatModel, limits: AskingLimits | None = None) -> None:
+    def __init__(
+        self, model: ChatModel, limits: AskingLimits | None = None, report: AskingReport | None = None
+    ) -> None:
         self.chat = model if isinstance(model, MeteredChat) else MeteredChat(model)
         self.limits = limits or AskingLimits()
-        self.report = AskingReport()
+        self.report = report if report is not None else AskingReport()
         self._failures = 0
 
-    def ask(self, agent: str, prompt: Prompt, form: type[Form], check: Callable[[Form], Made]) -> Made | None:
-        """Return what ``check`` makes of a reply that fits ``form``; None where the rule has to answer.
+    def ask(self, task: Task[Made]) -> Made | None:
+        """Return what a reply to a task says; None where the rule has to answer."""
+        return self.ask_all([task])[0]
 
-        Args:
-            agent: Who asks, for the report.
-            prompt: The question.
-            form: Of the reply.
-            check: Raises ``ChatReplyError`` for what cannot be used.
-        """
-        self.report.asked += 1
-        messages: Sequence[ChatMessage] = prompt.messages
-        reason = ""
+    def ask_all(self, tasks: Sequence[Task[Made]]) -> list[Made | None]:
+        """Return what the replies to some tasks say; together where the model can, else one by one."""
+        if not isinstance(self.chat.model, BatchChatModel):
+            return [self._settled([task])[0] for task in tasks]
+        return self._settled(tasks) if tasks else []
+
+    # ---- inner
+
+    def _settled(self, tasks: Sequence[Task[Made]]) -> list[Made | None]:
+        """Ask tasks at once, and those whose reply cannot be used once more."""
+        self.report.asked += len(tasks)
+        made: list[Made | None] = [None] * len(tasks)
+        reason = [""] * len(tasks)
+        open_now = list(range(len(tasks)))
+        messages = [task.prompt.messages for task in tasks]
         for attempt in range(ATTEMPTS):
-            reply, stopped = self._reply(messages, prompt)
-            if reply is None:
-                # where a second try failed, the first defect is not what made the rule answer
-                reason = stopped
+            replies = self._replies([messages[at] for at in open_now], [tasks[at] for at in open_now])
+            unusable = []
+            for at, (reply, stopped) in zip(open_now, replies, strict=True):
+                if reply is None:
+                    # where a second try failed, the first defect is not what made the rule answer
+                    reason[at] = stopped
+                    continue
+                try:
+                    made[at] = tasks[at].read(reply.text)
+                except ChatReplyError as error:
+                    reason[at] = error.reason
+                    messages[at] = tuple(again(tasks[at].prompt.messages, reply.text, str(error)))
+                    unusable.append(at)
+                    continue
+                reason[at] = ""
+                self.report.answered += 1
+            if attempt == 0:
+                self.report.retried += len(unusable)
+            open_now = unusable
+            if not open_now:
                 break
-            try:
-                made = check(read_reply(reply.text, form))
-            except ChatReplyError as error:
-                reason = error.reason
-                messages = again(prompt.messages, reply.text, str(error))
-                self.report.retried += attempt == 0
-                continue
-            self.report.answered += 1
-            return made
-        self.report.fallbacks.setdefault(agent, Counter())[reason] += 1
-        return None
+        for task, why in zip(tasks, reason, strict=True):
+            if why:
+                self.report.fallbacks.setdefault(task.agent, Counter())[why] += 1
+        return made
 
-    def _reply(self, messages: Sequence[ChatMessage], prompt: Prompt) -> tuple[ChatReply | None, str]:
+    def _replies(
+        self, messages: Sequence[Sequence[ChatMessage]], tasks: Sequence[Task[Any]]
+    ) -> list[tuple[ChatReply | None, str]]:
+        """Return each reply, or None and why there is none."""
         if self._failures >= self.limits.failures:
-            return None, GAVE_UP
-        expected = sum(estimate_tokens(message.content) for message in messages)
-        if self.report.calls >= self.limits.calls or self.report.tokens + expected > self.limits.tokens:
-            return None, BUDGET
-        self.report.calls += 1
+            return [(None, GAVE_UP)] * len(tasks)
+        expected = [sum(estimate_tokens(message.content) for message in one) for one in messages]
+        payable = self._payable(expected)
+        found: list[tuple[ChatReply | None, str]] = []
+        if payable:
+            found = self._asked(messages[:payable], expected, tasks[0].prompt)
+        return found + [(None, BUDGET)] * (len(tasks) - payable)
+
+    def _payable(self, expected: Sequence[int]) -> int:
+        """Return how many of some prompts the budget has room for."""
+        calls, tokens = self.report.calls, self.report.tokens
+        for count, size in enumerate(expected):
+            calls, tokens = calls + 1, tokens + size
+            if calls > self.limits.calls or tokens > self.limits.tokens:
+                return count
+        return len(expected)
+
+    def _asked(
+        self, messages: Sequence[Sequence[ChatMessage]], expected: Sequence[int], prompt: Prompt
+    ) -> list[tuple[ChatReply | None, str]]:
+        self.report.calls += len(messages)
         before = self.chat.usage.seconds
         try:
-            reply = self._timed(messages, prompt)
-        except ChatContextError:
-            return None, CONTEXT
+            replies = self._timed(messages, prompt)
         except Exception as error:
             # a model of the user's may raise anything
+            replies = [error] * len(messages)
+        self.report.seconds += self.chat.usage.seconds - before
+        return [self._counted(reply, size) for reply, size in zip(replies, expected, strict=False)]
+
+    def _counted(self, reply: ChatReply | Exception, expected: int) -> tuple[ChatReply | None, str]:
+        if isinstance(reply, ChatContextError):
+            return None, CONTEXT
+        if isinstance(reply, Exception):
             self._failures += 1
             self.report.tokens += expected
-            logger.warning("the chat model failed: %s: %s", type(error).__name__, error)
-            return None, TIMEOUT if isinstance(error, TimeoutError) else FAILED
+            logger.warning("the chat model failed: %s: %s", type(reply).__name__, reply)
+            return None, TIMEOUT if isinstance(reply, TimeoutError) else FAILED
         self._failures = 0
-        self.report.seconds += self.chat.usage.seconds - before
         told = (reply.prompt_tokens, reply.completion_tokens)
         known = [count for count in told if count is not None]
         self.report.tokens += sum(known) if len(known) == 2 else expected + estimate_tokens(reply.text)
         return reply, ""
 
-    def _timed(self, messages: Sequence[ChatMessage], prompt: Prompt) -> ChatReply:
+    def _timed(
+        self, messages: Sequence[Sequence[ChatMessage]], prompt: Prompt
+    ) -> Sequence[ChatReply | Exception]:
         if self.limits.seconds is None:
             return self._complete(messages, prompt)
-        made: list[ChatReply] = []
+        made: list[Sequence[ChatReply | Exception]] = []
         failed: list[BaseException] = []
 
         def work() -> None:
@@ -180,17 +246,28 @@ class Asker:
         # a daemon: a call that never ends must not keep the program from ending
         thread = threading.Thread(target=work, name="dream-chat", daemon=True)
         thread.start()
-        thread.join(self.limits.seconds)
+        allowed = self.limits.seconds * len(messages)
+        thread.join(allowed)
         if thread.is_alive():
-            raise TimeoutError(f"no reply within {self.limits.seconds:g} s")
+            raise TimeoutError(f"no reply within {allowed:g} s")
         if failed:
             raise failed[0]
         return made[0]
 
-    def _complete(self, messages: Sequence[ChatMessage], prompt: Prompt) -> ChatReply:
-        reply = self.chat.complete(
-            messages, max_tokens=self.limits.reply_tokens, temperature=0.0, schema=prompt.schema
-        )
-        if not isinstance(reply, ChatReply) or not isinstance(reply.text, str):
-            raise TypeError(f"the model returned a {type(reply).__name__}, not a ChatReply with a text")
-        return reply
+    def _complete(
+        self, messages: Sequence[Sequence[ChatMessage]], prompt: Prompt
+    ) -> Sequence[ChatReply | Exception]:
+        limits: dict[str, Any] = {"max_tokens": self.limits.reply_tokens, "temperature": 0.0}
+        replies: Sequence[ChatReply | Exception]
+        if isinstance(self.chat.model, BatchChatModel):
+            replies = self.chat.complete_all(messages, **limits)
+        else:
+            replies = [self.chat.complete(one, **limits, schema=prompt.schema) for one in messages]
+        for reply in replies:
+            if isinstance(reply, Exception):
+                continue
+            if not isinstance(reply, ChatReply) or not isinstance(reply.text, str):
+                raise TypeError(f"the model returned a {type(reply).__name__}, not a ChatReply with a text")
+        if len(replies) != len(messages):
+            raise TypeError(f"the model returned {len(replies)} replies to {len(messages)} prompts")
+        return replies

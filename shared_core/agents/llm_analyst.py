@@ -8,14 +8,15 @@ Source: MemDream section 3.2 (Analyst, 2x2 taxonomy), Table 1 [S]; prompt and ch
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING
 
+from shared_core.agents.asking import Task
 from shared_core.agents.parsing import UNFIT, DiagnosisReply, known
 from shared_core.agents.prompts import diagnosis_prompt
 from shared_core.agents.protocol import Diagnosis, Probe, Retrieval
 from shared_core.agents.rule_analyst import RuleAnalyst
-from shared_core.agents.showing import MOST_PAGES, shown_pages
+from shared_core.agents.showing import BRIEF_PAGES, MOST_PAGES, shown_pages
 from shared_core.agents.weakness import usable
 from shared_core.errors import ChatReplyError
 from shared_core.language import extract_entities
@@ -35,45 +36,59 @@ class LlmAnalyst:
     Args:
         asker: The model behind its limits.
         rules: Explain where the model cannot.
+        brief: Whether the model was trained on the task (``question_prompt``).
     """
 
-    def __init__(self, asker: Asker, rules: RuleAnalyst | None = None) -> None:
+    def __init__(self, asker: Asker, rules: RuleAnalyst | None = None, *, brief: bool = False) -> None:
         self.asker = asker
         self._rules = rules or RuleAnalyst()
+        self._brief = brief
 
     def diagnose(self, graph: MemoryGraph, failures: Sequence[tuple[Probe, Retrieval]]) -> list[Diagnosis]:
         """Return one diagnosis at most per failure; those that cost most F1 first."""
         allowed = set(usable(graph).tolist())
-        order = sorted(range(len(failures)), key=lambda at: (failures[at][1].f1, at))
+        worst_first = sorted(failures, key=lambda failure: failure[1].f1)
+        tasks = [diagnosis_task(graph, *failure, allowed, brief=self._brief) for failure in worst_first]
+        named = iter(self.asker.ask_all([task for task in tasks if task is not None]))
         found: list[Diagnosis] = []
-        for at in order:
-            diagnosis = self._explained(graph, *failures[at], allowed)
-            found += [diagnosis] if diagnosis else self._rules.diagnose(graph, [failures[at]])
+        for failure, task in zip(worst_first, tasks, strict=True):
+            diagnosis = next(named) if task is not None else None
+            found += [diagnosis] if diagnosis else self._rules.diagnose(graph, [failure])
         return found
 
-    def _explained(
-        self, graph: MemoryGraph, probe: Probe, outcome: Retrieval, allowed: set[int]
-    ) -> Diagnosis | None:
-        rows = [graph.row_of[name] for name in (*probe.targets, *outcome.ids) if name in graph.row_of]
-        # suspects are neither shown nor repaired
-        rows = [row for row in dict.fromkeys(rows) if row in allowed][:MOST_PAGES]
-        if not set(probe.targets) <= {graph.ids[row] for row in rows}:
-            return None
-        pages = shown_pages(graph, rows)
-        prompt = diagnosis_prompt(probe.query, probe.expected_answer, probe.targets, pages, _SCHEMA)
 
-        def check(reply: DiagnosisReply) -> Diagnosis:
-            targets = known(reply.pages, prompt.pages)
-            _check_fit(graph, reply.cause, targets, set(probe.targets))
-            return Diagnosis(
-                probe=probe,
-                category=reply.cause,
-                targets=tuple(targets),
-                confidence=reply.confidence,
-                rationale="named by the chat model",
-            )
+def diagnosis_task(
+    graph: MemoryGraph, probe: Probe, outcome: Retrieval, allowed: Container[int], *, brief: bool = False
+) -> Task[Diagnosis] | None:
+    """Return what a model is asked about a failed probe; None where a wanted memory may not be shown.
 
-        return self.asker.ask(AGENT, prompt, DiagnosisReply, check)
+    Args:
+        graph: The snapshot.
+        probe: That failed.
+        outcome: What it retrieved.
+        allowed: Rows that may be shown and repaired: a suspect is not.
+        brief: As in ``question_prompt``; shows fewer pages.
+    """
+    rows = [graph.row_of[name] for name in (*probe.targets, *outcome.ids) if name in graph.row_of]
+    most = BRIEF_PAGES if brief else MOST_PAGES
+    rows = [row for row in dict.fromkeys(rows) if row in allowed][:most]
+    if not set(probe.targets) <= {graph.ids[row] for row in rows}:
+        return None
+    pages = shown_pages(graph, rows)
+    prompt = diagnosis_prompt(probe.query, probe.expected_answer, probe.targets, pages, _SCHEMA, brief=brief)
+
+    def check(reply: DiagnosisReply) -> Diagnosis:
+        targets = known(reply.pages, prompt.pages)
+        _check_fit(graph, reply.cause, targets, set(probe.targets))
+        return Diagnosis(
+            probe=probe,
+            category=reply.cause,
+            targets=tuple(targets),
+            confidence=reply.confidence,
+            rationale="named by the chat model",
+        )
+
+    return Task(agent=AGENT, prompt=prompt, form=DiagnosisReply, check=check)
 
 
 def _check_fit(graph: MemoryGraph, cause: str, targets: Sequence[str], wanted: set[str]) -> None:

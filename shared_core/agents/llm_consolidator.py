@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from shared_core.agents.asking import Task
 from shared_core.agents.parsing import (
     LOST,
     QuotesReply,
@@ -45,31 +46,41 @@ class LlmConsolidator:
     Args:
         asker: The model behind its limits.
         rules: Plan every repair, and word it where the model cannot.
+        brief: Whether the model was trained on the task (``question_prompt``).
     """
 
-    def __init__(self, asker: Asker, rules: RuleConsolidator | None = None) -> None:
+    def __init__(self, asker: Asker, rules: RuleConsolidator | None = None, *, brief: bool = False) -> None:
         self.asker = asker
         self._rules = rules or RuleConsolidator()
+        self._brief = brief
 
     def propose(self, graph: MemoryGraph, diagnosis: Diagnosis) -> Repair | None:
         """Return the rules' repair, its text chosen by the model where that passes every check."""
         plan = self._rules.propose(graph, diagnosis)
         if plan is None or not plan.memories:
             return plan
-        (memory,) = plan.memories
-        rows = in_order(graph, [graph.row_of[source] for source in memory.sources])
-        prompt = quotes_prompt(shown_pages(graph, rows), _SCHEMA, all_facts=plan.operation == "merge")
-        text = self.asker.ask(
-            AGENT,
-            prompt,
-            QuotesReply,
-            lambda reply: _text(graph, rows, reply, prompt, all_facts=plan.operation == "merge"),
-        )
-        if text is None:
-            return plan
-        return replace(
-            plan, memories=(replace(memory, text=text),), details={**plan.details, "worded_by": "chat model"}
-        )
+        return self.asker.ask(quotes_task(graph, plan, brief=self._brief)) or plan
+
+
+def quotes_task(graph: MemoryGraph, plan: Repair, *, brief: bool = False) -> Task[Repair]:
+    """Return what a model is asked for the text of a planned repair.
+
+    Args:
+        graph: The snapshot.
+        plan: By the rules, with one derived memory.
+        brief: As in ``question_prompt``.
+    """
+    (memory,) = plan.memories
+    rows = in_order(graph, [graph.row_of[source] for source in memory.sources])
+    everything = plan.operation == "merge"
+    prompt = quotes_prompt(shown_pages(graph, rows), _SCHEMA, all_facts=everything, brief=brief)
+
+    def check(reply: QuotesReply) -> Repair:
+        text = _text(graph, rows, reply, prompt, all_facts=everything)
+        details = {**plan.details, "worded_by": "chat model"}
+        return replace(plan, memories=(replace(memory, text=text),), details=details)
+
+    return Task(agent=AGENT, prompt=prompt, form=QuotesReply, check=check)
 
 
 def _text(

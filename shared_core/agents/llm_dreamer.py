@@ -8,9 +8,10 @@ Source: MemDream section 3.2 (Dreamer), appendix H (verbatim answers) [S]; promp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING
 
+from shared_core.agents.asking import Task
 from shared_core.agents.parsing import QuestionReply, check_question
 from shared_core.agents.prompts import question_prompt
 from shared_core.agents.protocol import Probe, Target
@@ -32,31 +33,44 @@ class LlmDreamer:
     Args:
         asker: The model behind its limits.
         rules: Ask where the model cannot.
+        brief: Whether the model was trained on the task (``question_prompt``).
     """
 
-    def __init__(self, asker: Asker, rules: RuleDreamer | None = None) -> None:
+    def __init__(self, asker: Asker, rules: RuleDreamer | None = None, *, brief: bool = False) -> None:
         self.asker = asker
         self._rules = rules or RuleDreamer()
+        self._brief = brief
 
     def probe(self, graph: MemoryGraph, targets: Sequence[Target], *, seed: int) -> list[Probe]:
         """Return probes in the order of targets; the seed is the rules', the model answers at 0."""
         allowed = set(usable(graph).tolist())
+        tasks = [question_task(graph, target, allowed, brief=self._brief) for target in targets]
+        worded = iter(self.asker.ask_all([task for task in tasks if task is not None]))
         found: list[Probe] = []
-        for target in targets:
-            probe = self._worded(graph, target, allowed)
+        for target, task in zip(targets, tasks, strict=True):
+            probe = next(worded) if task is not None else None
             found += [probe] if probe else self._rules.probe(graph, [target], seed=seed)
         return list(dict.fromkeys(found))
 
-    def _worded(self, graph: MemoryGraph, target: Target, allowed: set[int]) -> Probe | None:
-        rows = [target.row] if target.partner is None else [target.row, target.partner]
-        # a suspect is not even shown
-        if not set(rows) <= allowed:
-            return None
-        prompt = question_prompt(shown_pages(graph, rows), _SCHEMA)
-        made = self.asker.ask(AGENT, prompt, QuestionReply, lambda reply: check_question(reply, prompt.pages))
-        if made is None:
-            return None
-        question, answer = made
+
+def question_task(
+    graph: MemoryGraph, target: Target, allowed: Container[int], *, brief: bool = False
+) -> Task[Probe] | None:
+    """Return what a model is asked for a target; None where a memory may not be shown.
+
+    Args:
+        graph: The snapshot.
+        target: A weak memory, and its partner.
+        allowed: Rows that may be shown: a suspect is not.
+        brief: As in ``question_prompt``.
+    """
+    rows = [target.row] if target.partner is None else [target.row, target.partner]
+    if not all(row in allowed for row in rows):
+        return None
+    prompt = question_prompt(shown_pages(graph, rows), _SCHEMA, brief=brief)
+
+    def check(reply: QuestionReply) -> Probe:
+        question, answer = check_question(reply, prompt.pages)
         return Probe(
             query=question,
             expected_answer=answer,
@@ -64,3 +78,5 @@ class LlmDreamer:
             query_type="fact" if len(rows) == 1 else "bridge",
             weakness=target.weakness,
         )
+
+    return Task(agent=AGENT, prompt=prompt, form=QuestionReply, check=check)

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 MOST_PAGES = 8
 """Pages that one prompt shows [O]."""
+BRIEF_PAGES = 5
+"""The same for a model that was trained on its task: prompts are read in half the time [O]."""
 
 
 def shown_pages(graph: MemoryGraph, rows: Iterable[int]) -> list[ShownPage]:

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shared_core.chat.protocol import ChatMessage, ChatModel, ChatReply
+from shared_core.chat.protocol import BatchChatModel, ChatMessage, ChatModel, ChatReply
+from shared_core.errors import ChatError
 
 
 @dataclass
@@ -84,6 +85,24 @@ class MeteredChat:
         )
         self.usage.add(reply, time.perf_counter() - started)
         return reply
+
+    def complete_all(
+        self, messages: Sequence[Sequence[ChatMessage]], *, max_tokens: int = 512, temperature: float = 0.0
+    ) -> list[ChatReply | Exception]:
+        """Ask a model that answers many prompts at once, and count each reply.
+
+        Raises:
+            ChatError: The model answers one prompt at a time.
+        """
+        if not isinstance(self.model, BatchChatModel):
+            raise ChatError(f"a {type(self.model).__name__} has no complete_all: call complete")
+        started = time.perf_counter()
+        replies = self.model.complete_all(messages, max_tokens=max_tokens, temperature=temperature)
+        spent = (time.perf_counter() - started) / max(1, len(replies))
+        for reply in replies:
+            if isinstance(reply, ChatReply):
+                self.usage.add(reply, spent)
+        return replies
 
 
 def _sum(one: int | None, other: int | None) -> int | None:

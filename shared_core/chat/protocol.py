@@ -81,3 +81,14 @@ class ChatModel(Protocol):
     ) -> ChatReply:
         """``complete`` without blocking the event loop."""
         ...
+
+
+@runtime_checkable
+class BatchChatModel(ChatModel, Protocol):
+    """A chat model that answers many prompts in about the time of one."""
+
+    def complete_all(
+        self, messages: Sequence[Sequence[ChatMessage]], *, max_tokens: int = 512, temperature: float = 0.0
+    ) -> list[ChatReply | Exception]:
+        """Return the reply to each conversation, in order; in its place the error where there is none."""
+        ...

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shared_core.agents import parsing
-from shared_core.agents.asking import BUDGET, CONTEXT, FAILED, GAVE_UP, TIMEOUT, Asker, AskingLimits
+from shared_core.agents.asking import BUDGET, CONTEXT, FAILED, GAVE_UP, TIMEOUT, Asker, AskingLimits, Task
 from shared_core.agents.parsing import DiagnosisReply, known
 from shared_core.agents.prompts import ShownPage, quotes_prompt
 from shared_core.chat import ChatReply, MeteredChat
@@ -18,10 +18,16 @@ from tests.agents.scripted import ScriptedChat
 
 PROMPT = quotes_prompt([ShownPage("id-1", "one page")], {"type": "object"}, all_facts=False)
 GOOD = {"cause": "noisy", "pages": ["p1"]}
+TASK = Task(
+    agent="analyst",
+    prompt=PROMPT,
+    form=DiagnosisReply,
+    check=lambda reply: known(reply.pages, PROMPT.pages),
+)
 
 
 def ask(asker: Asker) -> list[str] | None:
-    return asker.ask("analyst", PROMPT, DiagnosisReply, lambda reply: known(reply.pages, PROMPT.pages))
+    return asker.ask(TASK)
 
 
 def test_a_good_answer_costs_one_call_at_temperature_0() -> None:

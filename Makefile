@@ -7,7 +7,7 @@ PACKAGES := shared_core langchain_dream llamaindex_dream
 export HF_HUB_OFFLINE = 1
 export ANONYMIZED_TELEMETRY = False
 
-.PHONY: help demo test test-slow lint format bench bench-node bench-locomo bench-poison docs results stability law stream figures clean
+.PHONY: help demo test test-slow lint format bench bench-node bench-locomo bench-poison bench-policy docs results stability law stream figures clean
 
 help: ## Show what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -55,6 +55,11 @@ bench-poison: $(VENV)/.dev ## The whole poisoning benchmark into .benchmarks/: h
 bench-locomo: $(VENV)/.dev ## Retrieval over LoCoMo's conversations, without and with a dream: minutes
 	$(BIN)/dream eval locomo --data $(or $(DATA),../shared/data)/locomo/locomo5.json \
 		--arms dense,bm25,hybrid,context,dream-no-decay,dream
+
+bench-policy: $(VENV)/.dev ## What the small policy learns over the rules, into .benchmarks/: half an hour, resumable
+	mkdir -p .benchmarks
+	OMP_NUM_THREADS=1 $(BIN)/dream eval policy --locomo $(or $(DATA),../shared/data)/locomo/locomo5.json \
+		--msc $(or $(DATA),../shared/data)/msc --out .benchmarks/policy.jsonl
 
 stability: $(VENV)/.dev ## Twenty dreams in a row over LoCoMo's conversations: half an hour
 	$(BIN)/dream eval stability --data $(or $(DATA),../shared/data)/locomo/locomo5.json

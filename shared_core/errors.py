@@ -35,6 +35,10 @@ class SchedulerError(DreamError):
     """A scheduler is closed, was made before a fork, or is asked to wait for itself."""
 
 
+class FleetError(DreamError):
+    """A fleet gets no workers, or they cannot make the embedder."""
+
+
 class DimensionMismatchError(DreamError, ValueError):
     """Embeddings of one dimension meet a collection or embedder of another."""
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from shared_core.agents.cycle_report import Approve, CycleReport, OnEvent, StoppedBy
 from shared_core.agents.dream_config import DreamConfig
 from shared_core.agents.dreaming import Dreaming, Write
-from shared_core.agents.llm_agents import llm_agents
+from shared_core.agents.llm_agents import LlmAgents, llm_agents
 from shared_core.agents.rule_analyst import RuleAnalyst
 from shared_core.agents.rule_consolidator import RuleConsolidator
 from shared_core.agents.rule_dreamer import RuleDreamer
@@ -98,14 +98,26 @@ class DreamCycle:
         """Return a cycle whose agents ask a chat model, and fall back to the rules; see ``llm_agents``."""
         config = config or DreamConfig()
         made = llm_agents(model, limits, gamma=config.gamma)
+        return cls.with_agents(bank, made, config=config, graph_keys=graph_keys)
+
+    @classmethod
+    def with_agents(
+        cls,
+        bank: MemoryBank,
+        agents: LlmAgents,
+        *,
+        config: DreamConfig | None = None,
+        graph_keys: GraphKeys | None = None,
+    ) -> DreamCycle:
+        """Return a cycle with agents that ask a model, such as ``llm_agents`` or trained ``lora_agents``."""
         return cls(
             bank,
-            dreamer=made.dreamer,
-            analyst=made.analyst,
-            consolidator=made.consolidator,
+            dreamer=agents.dreamer,
+            analyst=agents.analyst,
+            consolidator=agents.consolidator,
             config=config,
             graph_keys=graph_keys,
-            asking=made.report,
+            asking=agents.report,
         )
 
     def run(

@@ -70,6 +70,34 @@ Write = Callable[["Repair"], str]
 """Writes one repair and returns its run id; raises ``InvalidMemoryError`` where the bank refuses it."""
 
 
+def with_partners(
+    graph: MemoryGraph, centred: FloatArray, index: ProbeIndex, targets: Sequence[Target], k: int
+) -> list[Target]:
+    """Return targets with their bridge partners (Eq. 4), by what their local queries retrieve.
+
+    Args:
+        graph: The snapshot.
+        centred: As for ``bridge_partner``.
+        index: What is searched.
+        targets: Weak memories.
+        k: How many memories a probe retrieves.
+    """
+    asked = {target.row: local_queries(graph, target.row) for target in targets}
+    index.learn([query for queries in asked.values() for query in queries])
+    return [
+        replace(
+            target,
+            partner=bridge_partner(
+                graph,
+                centred,
+                target.row,
+                [index.retrieve(query, k + BRIDGE_LOOKS) for query in asked[target.row]],
+            ),
+        )
+        for target in targets
+    ]
+
+
 @dataclass(eq=False, kw_only=True)
 class Dreaming:
     """State of one cycle.
@@ -250,21 +278,7 @@ class Dreaming:
     def _targets(self, part: list[int]) -> list[Target]:
         """Return the weak memories of a partition with their bridge partners (Eq. 3 and 4)."""
         weak = weak_targets(self._terms, part, self.config, self._most_targets)
-        index, looks = self.verifier.index, self.config.k + BRIDGE_LOOKS
-        asked = {target.row: local_queries(self.graph, target.row) for target in weak}
-        index.learn([query for queries in asked.values() for query in queries])
-        return [
-            replace(
-                target,
-                partner=bridge_partner(
-                    self.graph,
-                    self._centred,
-                    target.row,
-                    [index.retrieve(query, looks) for query in asked[target.row]],
-                ),
-            )
-            for target in weak
-        ]
+        return with_partners(self.graph, self._centred, self.verifier.index, weak, self.config.k)
 
     @property
     def _most_targets(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +25,7 @@ from shared_core.errors import (
 )
 
 UNKNOWN_TO_INDEX = "Error finding id"
+COLLECTIONS_PER_PAGE = 1_000
 
 
 def open_collection(
@@ -60,6 +62,45 @@ def open_collection(
             )
         except (InvalidArgumentError, ValueError, TypeError) as error:
             raise ConfigError(f"Chroma refuses collection {name!r}, space {space!r}: {error}") from None
+
+
+@contextmanager
+def opened_client(location: str | os.PathLike[str]) -> Iterator[ClientAPI]:
+    """Yield a client of an existing database or a server; its files and index are let go afterwards.
+
+    Raises:
+        BankNotFoundError: Nothing there, or the server does not answer.
+    """
+    client = _client(location, create=False)
+    try:
+        yield client
+    finally:
+        # chromadb before 1.5 keeps every database open until the process ends
+        getattr(client, "close", _nothing)()
+
+
+def collection_names(client: ClientAPI) -> list[str]:
+    """Return the names of all collections, sorted."""
+    names: list[str] = []
+    while page := client.list_collections(limit=COLLECTIONS_PER_PAGE, offset=len(names)):
+        names += [collection.name for collection in page]
+    return sorted(names)
+
+
+@contextmanager
+def passing_collection() -> Iterator[Collection]:
+    """Yield an empty in-memory collection that nobody else has; it is gone afterwards."""
+    client = _client(":memory:", create=True)
+    name = f"dream-passing-{uuid.uuid4().hex}"
+    collection = open_collection(client, name, create=True)
+    try:
+        yield collection
+    finally:
+        client.delete_collection(name)
+
+
+def _nothing() -> None:
+    pass
 
 
 def _client(location: str | os.PathLike[str], create: bool) -> ClientAPI:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
@@ -14,13 +16,13 @@ from shared_core.errors import ConfigError
 if TYPE_CHECKING:
     from shared_core.agents import DreamConfig, DreamCycle, DreamEvent
     from shared_core.agents.cycle_report import OnEvent
+    from shared_core.agents.llm_agents import LlmAgents
     from shared_core.agents.protocol import Analyst
     from shared_core.bank import MemoryBank
     from shared_core.bank.graph import GraphKeys
-    from shared_core.chat import ChatModel
     from shared_core.types import Progress
 
-AGENTS = ("rules", "policy", "llm")
+AGENTS = ("rules", "policy", "llm", "lora")
 GROUNDWORK_STEPS = 4
 LONGEST = 1e9
 """Seconds; infinity is no JSON."""
@@ -33,22 +35,28 @@ def cycle(
     agents: Annotated[
         str,
         typer.Option(
-            help="rules; policy: rules with what `dream train policy` learned of this bank; or llm: a chat "
-            "model asks, diagnoses and quotes."
+            help="rules; policy: rules with what `dream train policy` learned of this bank; llm: a chat "
+            "model asks, diagnoses and quotes; or lora: a model with adapters that `dream train sft` made."
         ),
     ] = "rules",
     model: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
             help="For llm: smollm2 (weak, offline), or an import path package.module:object of a chat model, "
-            "such as langchain_dream.as_chat(...).",
+            "such as langchain_dream.as_chat(...). For lora: smollm2, or the model's folder.",
             show_default=False,
         ),
+    ] = None,
+    adapters: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(metavar="DIR", help="For lora: the trained adapters.", show_default=False),
     ] = None,
     calls: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option(
-            min=1, help="For llm: calls at most, then the rules answer; default: 400.", show_default=False
+            min=1,
+            help="For llm, lora: calls at most, then the rules answer; default: 400.",
+            show_default=False,
         ),
     ] = None,
     rounds: dream_options.Rounds = 3,
@@ -80,12 +88,12 @@ def cycle(
 
     chosen = {"rounds": rounds, "probes": probes, "partitions": partitions, "repairs": repairs}
     config = DreamConfig(**chosen, seconds=seconds, seed=seed, groundwork=not no_groundwork)
-    chat = _model_of(agents, model, calls)
+    opened = _opened(agents, model, adapters, calls, config)
     with options.open_bank(location, collection, state, where) as bank:
         bank.embedder = options.fitting_embedder(bank, embedder, "a dream embeds its questions")
         keys = dream_options.graph_keys_of(session=session_key, speaker=speaker_key, time=time_key)
         with progress_bar() as progress, stop_on_interrupt(STOPPING) as stop:
-            report = _dream(bank, agents, chat, calls, config, keys).run(
+            report = _dream(bank, agents, opened, config, keys).run(
                 dry_run=dry_run, stop=stop, on_event=_observer(progress, config)
             )
     if as_json:
@@ -97,35 +105,53 @@ def cycle(
         raise Interrupted
 
 
-def _model_of(agents: str, model: str | None, calls: int | None) -> ChatModel | None:
+def _opened(
+    agents: str, model: str | None, adapters: Path | None, calls: int | None, config: DreamConfig
+) -> LlmAgents | None:
+    """Return the agents that ask a model; None where the rules are asked."""
     if agents not in AGENTS:
         raise ConfigError(f"agents={options.shortened(agents)!r} is not one of {', '.join(AGENTS)}")
-    if agents != "llm":
+    if adapters is not None and agents != "lora":
+        raise ConfigError("--adapters are for a trained model: give --agents lora too")
+    if agents in {"rules", "policy"}:
         for name, given in (("--model", model), ("--calls", calls)):
             if given is not None:
                 raise ConfigError(f"{name} is for a chat model: give --agents llm too")
         return None
+    return _lora(model, adapters, calls, config) if agents == "lora" else _llm(model, calls, config)
+
+
+def _llm(model: str | None, calls: int | None, config: DreamConfig) -> LlmAgents:
+    from shared_core.agents.asking import AskingLimits
+    from shared_core.agents.llm_agents import llm_agents
+
     if model is None:
         raise ConfigError("--agents llm asks a chat model: give --model smollm2 or package.module:object")
-    return options.open_model(model)
+    limits = AskingLimits() if calls is None else AskingLimits(calls=calls)
+    return llm_agents(options.open_model(model), limits, gamma=config.gamma)
+
+
+def _lora(model: str | None, adapters: Path | None, calls: int | None, config: DreamConfig) -> LlmAgents:
+    from shared_core.training.backbone import Backbone
+    from shared_core.training.lora_agents import LIMITS, lora_agents
+
+    if model is None or adapters is None:
+        raise ConfigError(
+            "--agents lora needs --model smollm2 or FOLDER, and --adapters DIR of dream train sft"
+        )
+    limits = LIMITS if calls is None else replace(LIMITS, calls=calls)
+    return lora_agents(Backbone.load(model, adapters=adapters), limits, gamma=config.gamma)
 
 
 def _dream(
-    bank: MemoryBank,
-    agents: str,
-    chat: ChatModel | None,
-    calls: int | None,
-    config: DreamConfig,
-    keys: GraphKeys,
+    bank: MemoryBank, agents: str, opened: LlmAgents | None, config: DreamConfig, keys: GraphKeys
 ) -> DreamCycle:
     from shared_core.agents import DreamCycle
-    from shared_core.agents.asking import AskingLimits
 
-    if chat is None:
-        analyst = _trained(bank) if agents == "policy" else None
-        return DreamCycle(bank, analyst=analyst, config=config, graph_keys=keys)
-    limits = AskingLimits() if calls is None else AskingLimits(calls=calls)
-    return DreamCycle.with_model(bank, chat, limits=limits, config=config, graph_keys=keys)
+    if opened is not None:
+        return DreamCycle.with_agents(bank, opened, config=config, graph_keys=keys)
+    analyst = _trained(bank) if agents == "policy" else None
+    return DreamCycle(bank, analyst=analyst, config=config, graph_keys=keys)
 
 
 def _trained(bank: MemoryBank) -> Analyst:

@@ -19,16 +19,22 @@ from shared_core.cli import (
     demo,
     explain,
     figures,
+    fleet,
     forget,
     law,
     locomo,
     log,
     poison,
+    policy_bench,
     restore,
+    signals,
     stability,
     status,
     stream,
     table,
+    train_check,
+    train_data,
+    train_lora,
     train_policy,
     undo,
 )
@@ -56,6 +62,7 @@ app.add_typer(train, name="train")
 app.command("demo")(demo.demo)
 app.command("forget")(forget.forget)
 app.command("cycle")(cycle.cycle)
+app.command("fleet")(fleet.fleet)
 app.command("status")(status.status)
 app.command("log")(log.log)
 app.command("undo")(undo.undo)
@@ -69,7 +76,14 @@ evaluate.command("stream")(stream.stream)
 evaluate.command("stability")(stability.stability)
 evaluate.command("agent")(agent.agent)
 evaluate.command("locomo")(locomo.locomo)
+evaluate.command("policy")(policy_bench.policy)
+evaluate.command("signals")(signals.signals)
 train.command("policy")(train_policy.policy)
+train.command("data")(train_data.data)
+train.command("sft")(train_lora.sft)
+train.command("grpo")(train_lora.grpo)
+train.command("joint")(train_lora.joint)
+train.command("check")(train_check.check)
 
 
 @app.callback(invoke_without_command=True)

@@ -38,29 +38,32 @@ LARGEST_CARD = 1_000_000
 
 @dataclass(frozen=True, eq=False)
 class Policy:
-    """Weights by name, float32, of ``SHAPES``.
+    """Weights by name, float32, of ``SHAPES``, and what the rules' choice has to begin with.
 
     Raises:
-        ConfigError: A name or shape is not that of this version, or a weight is no finite number.
+        ConfigError: A name or shape is not that of this version, or a weight or the prior is no finite
+            number.
     """
 
     weights: Mapping[str, FloatArray]
+    prior: float = PRIOR
+    """Added to the score of the rules' choice; with 0 the rules are one feature among others."""
 
     def __post_init__(self) -> None:
         """Check names, shapes and numbers."""
         shapes = {name: tuple(np.shape(value)) for name, value in self.weights.items()}
         if shapes != dict(SHAPES):
             raise ConfigError(f"the policy has weights {shapes}, not {dict(SHAPES)}: train it anew")
-        if not all(np.isfinite(value).all() for value in self.weights.values()):
+        if not all(np.isfinite(value).all() for value in (*self.weights.values(), self.prior)):
             raise ConfigError("a weight of the policy is no finite number: train it anew")
 
     @classmethod
-    def untrained(cls, seed: int = 0) -> Policy:
-        """Return the policy that does what the rules do."""
+    def untrained(cls, seed: int = 0, prior: float = PRIOR) -> Policy:
+        """Return the policy that does what the rules do; with a prior of 0 one that does nothing yet."""
         rng = np.random.default_rng(seed)
         weights = {name: np.zeros(shape, np.float32) for name, shape in SHAPES.items()}
         weights["inner"] = rng.normal(0, len(NAMES) ** -0.5, SHAPES["inner"]).astype(np.float32)
-        return cls(weights)
+        return cls(weights, prior)
 
     @property
     def parameters(self) -> int:
@@ -76,7 +79,7 @@ class Policy:
         """
         own = self.weights
         hidden = np.tanh(features @ own["inner"] + own["inner_bias"])
-        prior = PRIOR * features[:, : len(CHOICES)]
+        prior = self.prior * features[:, : len(CHOICES)]
         found: FloatArray = np.where(allowed > 0, prior + hidden @ own["outer"] + own["outer_bias"], -np.inf)
         return found
 
@@ -105,6 +108,7 @@ def save_policy(policy: Policy, card: Mapping[str, Any], path: Path, *, replace:
         "features": list(NAMES),
         "choices": list(CHOICES),
         "parameters": policy.parameters,
+        "prior": policy.prior,
         "sha256": hashlib.sha256(content).hexdigest(),
     }
     # the card last: weights without their card are refused
@@ -137,7 +141,11 @@ def load_policy(path: Path) -> tuple[Policy, dict[str, Any]]:
     except Exception as error:
         # the package raises an error type of its own, depending on its version
         raise ConfigError(f"{path} is no safetensors file ({error}): train it anew") from None
-    return Policy(weights), card
+    # earlier cards do not name it
+    prior = card.get("prior", PRIOR)
+    if not isinstance(prior, (int, float)):
+        raise ConfigError(f"prior={prior!r} in the card of {path} is no number: train it anew")
+    return Policy(weights, prior), card
 
 
 def card_path(path: Path) -> Path:

@@ -24,20 +24,18 @@ from shared_core.agents.rule_analyst import RuleAnalyst
 from shared_core.bank.graph import GraphKeys, MemoryGraph, read_graph
 from shared_core.config import checked_whole
 from shared_core.errors import ConfigError, MissingExtraError
-from shared_core.training.advantages import group_advantages, group_loss
 from shared_core.training.features import CHOICES
-from shared_core.training.policy import PRIOR, SHAPES, Policy, check_place, save_policy
+from shared_core.training.objectives import Objective, group_relative
+from shared_core.training.policy import SHAPES, Policy, check_place, save_policy
 from shared_core.training.policy_analyst import PolicyAnalyst, policy_path
 from shared_core.training.rehearsal import Lessons, Outcome, lessons, rehearse, split_rows
 
 if TYPE_CHECKING:
     from shared_core.bank import MemoryBank
-    from shared_core.types import Array, Embedder, FloatArray, Progress
+    from shared_core.types import Array, Embedder, Progress
 
 CURVE_POINTS = 50
 LEAST_GAIN = 1e-9
-TINY = 1e-12
-"""Probability of a choice that cannot be made, whose logarithm must stay finite."""
 _UNHURRIED = 1e9
 """Seconds: what is learnt must not depend on how busy the machine is."""
 
@@ -200,48 +198,49 @@ def judge(
 
 
 def learn(
-    learnt: Lessons, training: PolicyTraining, progress: Progress | None = None
+    learnt: Lessons,
+    training: PolicyTraining,
+    progress: Progress | None = None,
+    *,
+    objective: Objective = group_relative,
+    start: Policy | None = None,
 ) -> tuple[Policy, Learning]:
-    """Train a policy, beginning as the rules, on cases with the reward of every choice (Eq. 11).
+    """Train a policy on cases with the reward of every choice, and keep the best step.
 
     Args:
         learnt: At least one case.
         training: Options.
         progress: Called as ``progress("train", step, steps)``.
+        objective: What it is trained for; default: Eq. 11.
+        start: What it begins as; default: the rules.
 
     Raises:
         MissingExtraError: The extra ``train`` is not installed.
     """
     torch = _torch()
-    rng = np.random.default_rng([training.seed, 2])
     features, allowed, rewards = learnt.features, learnt.allowed, learnt.rewards
-    start = Policy.untrained(training.seed)
+    start = start or Policy.untrained(training.seed)
     parameters = {
         name: torch.tensor(np.asarray(start.weights[name], float), requires_grad=True) for name in SHAPES
     }
     optimizer = torch.optim.AdamW(
         parameters.values(), lr=training.learning_rate, weight_decay=training.weight_decay
     )
+    loss_of = objective(learnt, training, torch)
     inputs, closed = torch.tensor(features), torch.tensor(allowed <= 0)
-    even = torch.tensor(allowed / allowed.sum(axis=1, keepdims=True))
     curve, best = [_mean_reward(start, learnt)], start
     every = max(1, training.steps // CURVE_POINTS)
     for step in range(1, training.steps + 1):
         hidden = torch.tanh(inputs @ parameters["inner"] + parameters["inner_bias"])
         scores = hidden @ parameters["outer"] + parameters["outer_bias"]
-        scores = (scores + PRIOR * inputs[:, : len(CHOICES)]).masked_fill(closed, -torch.inf)
-        # what draws is what learns: an explored choice would else push a score without bound
-        explored = training.exploration * (1 - step / training.steps)
-        logs = ((1 - explored) * torch.softmax(scores, dim=1) + explored * even).clamp_min(TINY).log()
-        chosen = _drawn(logs.detach().exp().numpy(), training.group, rng)
-        advantages = group_advantages(np.take_along_axis(rewards, chosen, axis=1))
-        loss = group_loss(logs.gather(1, torch.tensor(chosen)), torch.tensor(advantages))
+        scores = (scores + start.prior * inputs[:, : len(CHOICES)]).masked_fill(closed, -torch.inf)
+        loss = loss_of(scores, step)
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(parameters.values(), training.gradient_norm)
         optimizer.step()
         if step % every == 0:
-            now = _policy(parameters)
+            now = _policy(parameters, start.prior)
             reward = _mean_reward(now, learnt)
             best = now if reward > max(curve) else best
             curve.append(reward)
@@ -260,14 +259,6 @@ def learn(
 # ---- inner
 
 
-def _drawn(probabilities: FloatArray, group: int, rng: np.random.Generator) -> Array:
-    """Return a group of choices per case, shape (cases, group)."""
-    summed = probabilities.cumsum(axis=1)
-    summed /= summed[:, -1:]
-    found: Array = (rng.random((len(summed), group, 1)) >= summed[:, None, :]).sum(axis=2)
-    return found
-
-
 def _choices(policy: Policy, learnt: Lessons) -> Array:
     found: Array = policy.scores(learnt.features, learnt.allowed).argmax(axis=1)
     return found
@@ -277,8 +268,9 @@ def _mean_reward(policy: Policy, learnt: Lessons) -> float:
     return float(learnt.rewards[np.arange(len(learnt.cases)), _choices(policy, learnt)].mean())
 
 
-def _policy(parameters: dict[str, Any]) -> Policy:
-    return Policy({name: value.detach().numpy().astype(np.float32) for name, value in parameters.items()})
+def _policy(parameters: dict[str, Any], prior: float) -> Policy:
+    weights = {name: value.detach().numpy().astype(np.float32) for name, value in parameters.items()}
+    return Policy(weights, prior)
 
 
 def _digest(graph: MemoryGraph) -> str:

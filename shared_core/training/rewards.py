@@ -9,6 +9,7 @@ the paper's rule, the primary objective above the regularizers.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from typing import get_args
@@ -22,6 +23,15 @@ from shared_core.types import FloatArray
 
 QUERY_TYPES: tuple[str, ...] = get_args(QueryType)
 OPERATIONS: tuple[str, ...] = get_args(RepairOperation)
+_ASKED: Mapping[QueryType, re.Pattern[str]] = {
+    "who": re.compile(r"\bwho(?:m|se)?\b"),
+    "when": re.compile(r"\bwhen\b|\b(?:what|which) (?:date|day|month|year|week|time)\b|\bhow long ago\b"),
+    "number": re.compile(
+        r"\bhow (?:many|much|old|often|long(?! ago))\b|\b(?:what|which) (?:number|age|price)\b"
+    ),
+    "name": re.compile(r"\b(?:what|which) (?:is the )?name\b|\bnamed?\b|\bcalled\b"),
+}
+"""How a question of each kind is put [O]; the others ask for a fact."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,6 +218,65 @@ def consolidator_terms(
 def consolidator_reward(terms: Mapping[str, float], weights: ConsolidatorWeights | None = None) -> float:
     """Return r_C (Eq. 10) of terms by name."""
     return _weighted(terms, weights or ConsolidatorWeights())
+
+
+# ---- Eq. 8-10 for one rollout
+
+
+def asked_type(question: str, targets: int = 1) -> QueryType:
+    """Return the kind of a question by its question word; two targets make it a bridge [O].
+
+    Args:
+        question: In English; others count as asking for a fact.
+        targets: How many memories it needs.
+    """
+    if targets > 1:
+        return "bridge"
+    words = question.casefold()
+    found = [(match.start(), kind) for kind, form in _ASKED.items() if (match := form.search(words))]
+    return min(found)[1] if found else "fact"
+
+
+def rollout_discrimination(f1: float, weakness: float, mean: float, spread: float) -> float:
+    """Return r_disc of one probe, in [0, 1]: what it adds to ``discrimination`` [O].
+
+    A failed probe (F1 = 0) earns how far its target is weaker than the bank's mean, an answered one
+    (F1 = 1) how far it is stronger; 0.5 is neutral. Never below 0, so that no usable reply is worth less
+    than an unusable one.
+
+    Args:
+        f1: Of the probe, in [0, 1].
+        weakness: phi(v) of its target.
+        mean: Of phi over the bank.
+        spread: Largest distance of phi from that mean; 0 where all are equal.
+    """
+    distance = float(np.clip((weakness - mean) / spread, -1.0, 1.0)) if spread > 0 else 0.0
+    return (1.0 + (1.0 - 2.0 * f1) * distance) / 2.0
+
+
+def rollout_shares(kinds: Sequence[str]) -> list[float]:
+    """Return r_cov or r_div of each rollout of a group: 1 / how many are of its kind [O].
+
+    Summed over a group this counts the distinct kinds, which ``query_coverage`` and ``diversity`` do for a
+    batch.
+    """
+    return [1.0 / kinds.count(kind) for kind in kinds]
+
+
+def rollout_actionable(targets_known: bool, *, helps: bool) -> float:
+    """Return r_act of one diagnosis: half for targets that exist [S], half for a repair that helps [O].
+
+    That the targets exist is checked before a reply is used at all; alone it would be 1 for all of them.
+    """
+    return (float(targets_known) + float(helps)) / 2.0
+
+
+def rollout_size(named: int, needed: int) -> float:
+    """Return r_size of one diagnosis: 1 where it names as many memories as its operation needs [O].
+
+    The curve is that of ``size``; what is moderate in one diagnosis is its memories, not its repairs.
+    """
+    return size(named, max(1, needed))
 
 
 # ---- Eq. 12: joint

@@ -27,7 +27,8 @@ from shared_core.training import (
     trained_analyst,
 )
 from shared_core.training.features import CHOICES, NAMES, SKIP, Case
-from shared_core.training.policy import SHAPES, card_path
+from shared_core.training.objectives import best_choices, imitation
+from shared_core.training.policy import PRIOR, SHAPES, card_path
 from shared_core.training.policy_training import learn
 from shared_core.training.rehearsal import (
     Lessons,
@@ -123,6 +124,41 @@ def test_learning_never_ends_below_the_rules_on_its_own_cases(rng: np.random.Gen
     policy, learning = learn(useless, PolicyTraining(steps=40, learning_rate=1.0))
     assert learning.policy >= learning.rules == 1.0
     assert (policy.scores(useless.features, useless.allowed).argmax(axis=1) == 1).all()
+
+
+def test_imitation_learns_the_best_choice_and_keeps_the_rules_where_equal(rng: np.random.Generator) -> None:
+    cases = toys(rng, 24)
+    assert (best_choices(cases) == np.where(np.arange(24) % 2, 3, 1)).all()
+    policy, learning = learn(cases, PolicyTraining(steps=300), objective=imitation)
+    assert learning.policy > 0.45
+    unseen = toys(np.random.default_rng(99), 20)
+    chosen = policy.scores(unseen.features, unseen.allowed).argmax(axis=1)
+    assert (chosen == best_choices(unseen)).mean() > 0.9
+    cases.rewards[:] = 0.0
+    assert (best_choices(cases) == 1).all()
+
+
+def test_without_a_prior_it_begins_as_nothing_and_learns_all_the_same(rng: np.random.Generator) -> None:
+    cases, start = toys(rng, 24), Policy.untrained(prior=0.0)
+    assert (start.scores(cases.features, cases.allowed).argmax(axis=1) == SKIP).all()
+    policy, learning = learn(cases, PolicyTraining(steps=300), start=start)
+    assert policy.prior == 0.0
+    assert learning.policy > 0.45
+
+
+def test_a_prior_is_saved_and_an_earlier_card_has_the_usual_one(tmp_path: Path) -> None:
+    path = tmp_path / "p.safetensors"
+    save_policy(Policy.untrained(prior=0.5), {}, path)
+    policy, card = load_policy(path)
+    assert policy.prior == card["prior"] == 0.5
+    del card["prior"]
+    card_path(path).write_text(json.dumps(card))
+    assert load_policy(path)[0].prior == PRIOR
+    card_path(path).write_text(json.dumps({**card, "prior": "much"}))
+    with pytest.raises(ConfigError, match="prior='much'"):
+        load_policy(path)
+    with pytest.raises(ConfigError, match="no finite number"):
+        Policy.untrained(prior=float("nan"))
 
 
 def test_learning_is_the_same_under_the_same_seed(rng: np.random.Generator) -> None:

@@ -134,3 +134,60 @@ def test_weights_must_sum_to_one(weights: DreamerWeights) -> None:
 def test_the_peak_must_be_positive() -> None:
     with pytest.raises(ConfigError, match="moderate=0"):
         RewardConfig(moderate=0)
+
+
+@pytest.mark.parametrize(
+    ("question", "kind"),
+    [
+        ("Who sold the violin?", "who"),
+        ("When did Nora go to the shop?", "when"),
+        ("What day was the violin sold?", "when"),
+        ("How many euros did the cello cost?", "number"),
+        ("How old is the cello?", "number"),
+        ("What is the name of the shop?", "name"),
+        ("What is the cello called?", "name"),
+        ("What did the shop smell of?", "fact"),
+        ("Whoever knows this?", "fact"),
+        ("", "fact"),
+    ],
+)
+def test_a_question_is_of_a_kind(question: str, kind: str) -> None:
+    assert rewards.asked_type(question) == kind
+    assert rewards.asked_type(question, targets=2) == "bridge"
+
+
+def test_the_first_question_word_decides() -> None:
+    assert rewards.asked_type("Who knows when she left?") == "who"
+    assert rewards.asked_type("When did the one who plays leave?") == "when"
+
+
+def test_a_failed_probe_about_a_weak_memory_discriminates() -> None:
+    def earned(f1: float, weakness: float) -> float:
+        return rewards.rollout_discrimination(f1, weakness, mean=0.4, spread=0.2)
+
+    assert earned(0.0, 0.6) == pytest.approx(1.0)
+    assert earned(1.0, 0.6) == pytest.approx(0.0)
+    assert earned(0.0, 0.2) == pytest.approx(0.0)
+    assert earned(1.0, 0.3) == pytest.approx(0.75)
+    assert earned(0.5, 0.6) == earned(0.0, 0.4) == pytest.approx(0.5)
+    assert earned(0.0, 0.9) == pytest.approx(1.0)
+    assert rewards.rollout_discrimination(0.0, 0.4, mean=0.4, spread=0.0) == 0.5
+
+
+def test_shares_count_the_kinds_of_a_group() -> None:
+    shares = rewards.rollout_shares(["who", "who", "when", "fact"])
+    assert shares == [0.5, 0.5, 1.0, 1.0]
+    assert sum(shares) == 3
+    assert rewards.rollout_shares([]) == []
+
+
+def test_a_diagnosis_is_half_right_when_its_repair_does_not_help() -> None:
+    assert rewards.rollout_actionable(True, helps=True) == 1.0
+    assert rewards.rollout_actionable(True, helps=False) == 0.5
+    assert rewards.rollout_actionable(False, helps=False) == 0.0
+
+
+def test_a_diagnosis_names_as_many_memories_as_it_needs() -> None:
+    assert rewards.rollout_size(2, 2) == 1.0
+    assert rewards.rollout_size(1, 2) < 1.0 > rewards.rollout_size(4, 2) > 0.0
+    assert rewards.rollout_size(1, 0) == 1.0

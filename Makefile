@@ -7,7 +7,7 @@ PACKAGES := shared_core langchain_dream llamaindex_dream
 export HF_HUB_OFFLINE = 1
 export ANONYMIZED_TELEMETRY = False
 
-.PHONY: help demo test test-slow lint format bench bench-node bench-locomo bench-poison bench-policy docs results stability law stream figures clean
+.PHONY: help demo test test-slow lint format bench bench-node bench-retrieval bench-locomo bench-poison bench-policy docs results stability law stream figures clean
 
 help: ## Show what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -36,6 +36,11 @@ bench: $(VENV)/.dev ## Benchmarks; a table, and JSON in .benchmarks/
 bench-node: $(VENV)/.dev ## What the dream node adds to a turn, and how soon a repair is seen
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks.node_latency
 
+# the larger bank takes a minute or two to build, once
+bench-retrieval: $(VENV)/.dev ## Weighted retrieval against the plain store, 10,000 and 100,000 memories; JSON in .benchmarks/
+	mkdir -p .benchmarks
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks.retrieval
+
 docs: $(VENV)/.docs ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
@@ -56,7 +61,7 @@ bench-locomo: $(VENV)/.dev ## Retrieval over LoCoMo's conversations, without and
 	$(BIN)/dream eval locomo --data $(or $(DATA),../shared/data)/locomo/locomo5.json \
 		--arms dense,bm25,hybrid,context,dream-no-decay,dream
 
-bench-policy: $(VENV)/.dev ## What the small policy learns over the rules, into .benchmarks/: half an hour, resumable
+bench-policy: $(VENV)/.dev ## What the small policy learns over the rules, into .benchmarks/: minutes, resumable
 	mkdir -p .benchmarks
 	OMP_NUM_THREADS=1 $(BIN)/dream eval policy --locomo $(or $(DATA),../shared/data)/locomo/locomo5.json \
 		--msc $(or $(DATA),../shared/data)/msc --out .benchmarks/policy.jsonl

@@ -15,6 +15,7 @@ from shared_core.agents.asking import Task
 from shared_core.agents.parsing import QuestionReply, check_question
 from shared_core.agents.prompts import question_prompt
 from shared_core.agents.protocol import Probe, Target
+from shared_core.agents.question_types import asked_type
 from shared_core.agents.rule_dreamer import RuleDreamer
 from shared_core.agents.showing import shown_pages
 from shared_core.agents.weakness import usable
@@ -75,7 +76,7 @@ def question_task(
             query=question,
             expected_answer=answer,
             targets=tuple(graph.ids[row] for row in rows),
-            query_type="fact" if len(rows) == 1 else "bridge",
+            query_type=asked_type(question, len(rows)),
             weakness=target.weakness,
         )
 

@@ -41,6 +41,9 @@ Adapters = Annotated[
 ]
 Signals = Annotated[str, typer.Option("--signal", help="Only cases of a kind: dream, real, or both.")]
 Top = Annotated[float, typer.Option(help="Share of the cases, the most discriminative ones.")]
+Temperature = Annotated[
+    float, typer.Option(help="At which replies are drawn and learnt; a small model copies better below 1.")
+]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of order and draws.")]
 SaveEvery = Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")]
 Embedder = Annotated[

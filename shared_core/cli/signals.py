@@ -28,6 +28,7 @@ def signals(
     steps: Annotated[int, typer.Option(min=1, help="Of each training.")] = 500,
     accumulation: Annotated[int, typer.Option(min=1, help="Groups per step.")] = 4,
     learning_rate: Annotated[float, typer.Option(help="Of AdamW.")] = 1e-3,
+    temperature: lora_options.Temperature = 1.0,
     limit: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option(min=1, help="Held-out queries at most.", show_default=False),
@@ -47,7 +48,9 @@ def signals(
     if len(names) > 1:
         raise ConfigError("--agent all is too much at once: name one agent")
     lora_options.check_adapters(adapters, names)
-    config = GrpoConfig(steps=steps, accumulation=accumulation, learning_rate=learning_rate)
+    config = GrpoConfig(
+        steps=steps, accumulation=accumulation, learning_rate=learning_rate, temperature=temperature
+    )
     training_set = read_training_set(data)
     practices = lora_options.open_practices(training_set, embedder)
     backbone = lora_options.open_backbone(model, adapters)

@@ -86,8 +86,9 @@ def grpo(
     group: Annotated[int, typer.Option(min=2, help="Replies drawn per prompt.")] = 4,
     accumulation: Annotated[int, typer.Option(min=1, help="Prompts per update.")] = 4,
     learning_rate: Rate = 1e-3,
+    temperature: lora_options.Temperature = 1.0,
     exploration: Annotated[
-        float, typer.Option(min=0.0, help="Replies are drawn at 1 + this temperature; it falls to 0.")
+        float, typer.Option(min=0.0, help="Replies are drawn so much warmer, as a share; it falls to 0.")
     ] = 0.2,
     signal: lora_options.Signals = lora_options.BOTH,
     top: lora_options.Top = 1.0,
@@ -112,6 +113,7 @@ def grpo(
         group=group,
         accumulation=accumulation,
         learning_rate=learning_rate,
+        temperature=temperature,
         exploration=exploration,
         signal=lora_options.signal_of(signal),
         top=top,
@@ -148,8 +150,9 @@ def joint(
     group: Annotated[int, typer.Option(min=2, help="Replies drawn per prompt.")] = 4,
     accumulation: Annotated[int, typer.Option(min=1, help="Prompts per update.")] = 4,
     learning_rate: Rate = 1e-3,
+    temperature: lora_options.Temperature = 1.0,
     exploration: Annotated[
-        float, typer.Option(min=0.0, help="Replies are drawn at 1 + this temperature; it falls to 0.")
+        float, typer.Option(min=0.0, help="Replies are drawn so much warmer, as a share; it falls to 0.")
     ] = 0.2,
     signal: lora_options.Signals = "dream",
     top: lora_options.Top = 1.0,
@@ -173,6 +176,7 @@ def joint(
         group=group,
         accumulation=accumulation,
         learning_rate=learning_rate,
+        temperature=temperature,
         exploration=exploration,
         signal=lora_options.signal_of(signal),
         top=top,

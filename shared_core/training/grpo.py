@@ -11,7 +11,7 @@ TRL is set so that this is Eq. 11 to the letter and not a variant of it:
 * there is no KL term, and replies are drawn anew for every step, so that nothing is clipped;
 * dropout is off: TRL would draw with one mask and learn with another.
 
-Exploration [O]: replies are drawn at temperature 1 + epsilon, which falls to 1 [S: 0.2, decaying]. The hidden
+Exploration [O]: replies are drawn at temperature t(1 + epsilon), which falls to t [S: 0.2, decaying]. Hidden
 states are divided by it before the language head, for drawing and learning alike, so that what draws is what
 learns. (TRL keeps the temperature that it was made with; to change its attribute changes neither.)
 
@@ -101,6 +101,9 @@ class GrpoConfig:
     """[S]."""
     gradient_norm: float = 1.0
     """[S]."""
+    temperature: float = 1.0
+    """Of the policy: replies are drawn at it, and it is learnt at it. A small model copies a long text to the
+    letter only below 1 [O]."""
     exploration: float = 0.2
     """epsilon, falling to 0 [S]."""
     signal: Signal | None = None
@@ -125,7 +128,7 @@ class GrpoConfig:
             checked_whole(name, getattr(self, name))
         if self.max_tokens is not None:
             checked_whole("max_tokens", self.max_tokens)
-        for name in ("learning_rate", "gradient_norm"):
+        for name in ("learning_rate", "gradient_norm", "temperature"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ConfigError(f"{name}={getattr(self, name)!r} must be a finite number above 0")
         for name in ("weight_decay", "exploration"):
@@ -262,7 +265,7 @@ def grpo_trainer(
         processing_class=backbone.tokenizer,
     )
     cooling = type("_Cooling", (Cooling, needed("transformers").TrainerCallback), {})
-    trainer.add_callback(cooling(warmth, config.exploration))
+    trainer.add_callback(cooling(warmth, config.temperature, config.exploration))
     return trainer
 
 
@@ -275,15 +278,16 @@ class Warmth:
 
 @dataclass
 class Cooling:
-    """Mixed into a callback of transformers: 1 + epsilon at the first step, falling linearly towards 1."""
+    """Mixed into a callback of transformers: t(1 + epsilon) at the first step, falling linearly towards t."""
 
     warmth: Warmth
+    temperature: float
     exploration: float
 
     def on_step_begin(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
         """Set the temperature of a step, replies and loss."""
         left = 1 - state.global_step / state.max_steps
-        self.warmth.temperature = 1 + self.exploration * left
+        self.warmth.temperature = self.temperature * (1 + self.exploration * left)
 
 
 class SkipsNoLesson:

@@ -57,8 +57,10 @@ class JointConfig:
     """Groups per step [S]."""
     learning_rate: float = 1e-3
     """[S]."""
+    temperature: float = 1.0
+    """t: as in ``GrpoConfig`` [O]."""
     exploration: float = 0.2
-    """epsilon [S]: rollouts are drawn at temperature 1 + epsilon, which falls linearly to 1 [O]."""
+    """epsilon [S]: rollouts are drawn at temperature t(1 + epsilon), which falls linearly to t [O]."""
     weight_decay: float = 0.01
     """[S]."""
     gradient_norm: float = 1.0
@@ -76,7 +78,7 @@ class JointConfig:
         least = {"steps": 1, "group": 2, "accumulation": 1, "save_every": 1, "seed": 0}
         for name, lowest in least.items():
             checked_whole(name, getattr(self, name), lowest)
-        for name in ("learning_rate", "gradient_norm"):
+        for name in ("learning_rate", "gradient_norm", "temperature"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ConfigError(f"{name}={getattr(self, name)!r} must be a finite number above 0")
         for name in ("exploration", "weight_decay"):
@@ -85,9 +87,9 @@ class JointConfig:
         if not 0 < self.top <= 1:
             raise ConfigError(f"top={self.top!r} is outside (0, 1]")
 
-    def temperature(self, step: int) -> float:
-        """Return 1 + epsilon of a step, counted from 0."""
-        return 1.0 + self.exploration * (1.0 - step / self.steps)
+    def warmth(self, step: int) -> float:
+        """Return t(1 + epsilon) of a step, counted from 0."""
+        return self.temperature * (1.0 + self.exploration * (1.0 - step / self.steps))
 
 
 def train_joint(
@@ -232,7 +234,7 @@ class _Work:
         started = time.perf_counter()
         at, config = self.card.done, self._config
         agent = TURNS[at % len(TURNS)]
-        temperature, seed = config.temperature(at), _seed(config.seed, at)
+        temperature, seed = config.warmth(at), _seed(config.seed, at)
         play = self._stage.dream if agent == "dreamer" else self._stage.consolidate
         played = play(self._drawn(at), config.group, temperature, seed)
         loss = self._learn(agent, played, temperature)

@@ -188,7 +188,7 @@ class Practice:
             "discrimination": formulas.rollout_discrimination(f1, phi, *self._spread),
             "downstream": self.trials.repair_of(probe)[1],
         }
-        return _Judged(terms, formulas.asked_type(probe.query, len(probe.targets)))
+        return _Judged(terms, probe.query_type)
 
     def _diagnosis(self, diagnosis: Diagnosis) -> _Judged:
         """Eq. 9."""

@@ -133,7 +133,7 @@ def compared(
     before = moved(backbone)
     theirs, batches = one_step(backbone, tmp_path, config, monkeypatch, **changed)
     back(backbone, before)
-    ours, lengths = literal(backbone, batches, 1 + config.exploration)
+    ours, lengths = literal(backbone, batches, config.temperature * (1 + config.exploration))
     return theirs, ours, lengths
 
 
@@ -151,11 +151,11 @@ def step(**changed: Any) -> GrpoConfig:
     )
 
 
-@pytest.mark.parametrize(("exploration", "micro_batch"), [(0.0, 8), (0.2, 2)])
+@pytest.mark.parametrize("changed", [{"exploration": 0.0, "micro_batch": 8}, {}, {"temperature": 0.7}])
 def test_a_step_of_trl_is_equation_11(
-    backbone: Backbone, tmp_path: Path, monkeypatch: Any, exploration: float, micro_batch: int
+    backbone: Backbone, tmp_path: Path, monkeypatch: Any, changed: dict[str, Any]
 ) -> None:
-    config = step(exploration=exploration, micro_batch=micro_batch)
+    config = step(**changed)
     theirs, ours, lengths = compared(backbone, tmp_path, monkeypatch, config)
     assert len(set(lengths)) > 2
     error = float((theirs - ours).norm() / ours.norm())
@@ -306,6 +306,7 @@ def test_options_examples_and_packages_are_checked(
         {"group": 1},
         {"steps": 0},
         {"exploration": -0.1},
+        {"temperature": 0.0},
         {"learning_rate": float("nan")},
         {"micro_batch": 3},
         {"schedule": "step"},

@@ -259,6 +259,7 @@ def test_there_must_be_something_to_dream_about(
 ) -> None:
     with pytest.raises(ConfigError, match="dream train data"):
         train_joint(load(), known, practices, tmp_path, replace(CONFIG, signal="dream"))
-    for wrong in ({"steps": 0}, {"group": 1}, {"learning_rate": 0.0}, {"exploration": -0.1}, {"top": 0.0}):
+    assert JointConfig(steps=10, temperature=0.5).warmth(5) == pytest.approx(0.55)
+    for wrong in ({"steps": 0}, {"group": 1}, {"temperature": 0.0}, {"exploration": -0.1}, {"top": 0.0}):
         with pytest.raises(ConfigError):
             replace(CONFIG, **wrong)

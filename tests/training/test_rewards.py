@@ -7,6 +7,7 @@ from datetime import date
 
 import pytest
 
+from shared_core.agents.question_types import asked_type
 from shared_core.errors import ConfigError
 from shared_core.language import Source
 from shared_core.training import rewards
@@ -152,13 +153,13 @@ def test_the_peak_must_be_positive() -> None:
     ],
 )
 def test_a_question_is_of_a_kind(question: str, kind: str) -> None:
-    assert rewards.asked_type(question) == kind
-    assert rewards.asked_type(question, targets=2) == "bridge"
+    assert asked_type(question) == kind
+    assert asked_type(question, targets=2) == "bridge"
 
 
 def test_the_first_question_word_decides() -> None:
-    assert rewards.asked_type("Who knows when she left?") == "who"
-    assert rewards.asked_type("When did the one who plays leave?") == "when"
+    assert asked_type("Who knows when she left?") == "who"
+    assert asked_type("When did the one who plays leave?") == "when"
 
 
 def test_a_failed_probe_about_a_weak_memory_discriminates() -> None:

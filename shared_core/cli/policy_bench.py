@@ -15,7 +15,7 @@ from shared_core.errors import ConfigError
 if TYPE_CHECKING:
     from shared_core.evaluation.policy_bench import Comparison, PolicyBank, PolicyRow
 
-DEFAULT_ARMS = "policy,imitation,no-prior"
+DEFAULT_ARMS = "imitation,group-relative,no-prior"
 SHOWN = ("bank", "seed", "arm", "cases", "reward", "reward_best", "gain", "fresh_gain", "repairs", "used")
 COMPARED = ("kind", "arm", "runs", "gain", "difference", "deviation", "better", "worse", "used")
 
@@ -51,8 +51,8 @@ def policy(
 ) -> None:
     """Train the small policy on a half of each memory and compare it with the rules on what it never saw.
 
-    Arms: policy (Eq. 11), imitation (no GRPO: cross-entropy on the best choice), no-prior (not begun as the
-    rules).
+    Arms: imitation (of each case's best verified choice, without GRPO), group-relative (Eq. 11), no-prior
+    (Eq. 11, not begun as the rules).
 
     Example: dream eval policy --locomo locomo.json --banks 2 --seeds 4 --out rows.jsonl
     """

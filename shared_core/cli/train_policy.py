@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Optional, cast
 
 import typer
 
@@ -14,6 +14,7 @@ from shared_core.errors import ConfigError
 
 if TYPE_CHECKING:
     from shared_core.training import PolicyReport
+    from shared_core.training.objectives import ObjectiveName
 
 STOPPING = "dream: it learns from the repairs that were tried; Ctrl-C again breaks it off"
 
@@ -30,6 +31,9 @@ def policy(
         ),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier policy.")] = False,
+    objective: Annotated[
+        str, typer.Option(help="imitation of the best verified choice, or group-relative (Eq. 11).")
+    ] = "imitation",
     steps: Annotated[int, typer.Option(min=1, help="Steps over all failed questions.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of parts, questions and draws.")] = 0,
     rounds: dream_options.Rounds = 3,
@@ -53,7 +57,7 @@ def policy(
     from shared_core.training import PolicyTraining, policy_path, train_policy
     from shared_core.training.policy import check_place
 
-    training = PolicyTraining(steps=steps, seed=seed)
+    training = PolicyTraining(objective=cast("ObjectiveName", objective), steps=steps, seed=seed)
     dream = DreamConfig(rounds=rounds, probes=probes, partitions=partitions)
     stopped = False
     with options.open_bank(location, collection, state, where) as bank:

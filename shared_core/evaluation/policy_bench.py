@@ -40,8 +40,8 @@ SHARES = (0.5, 0.25, 0.25)
 """Of the memories: to learn from, for the check, to measure [O]."""
 RULES = "rules"
 TRAINED: dict[str, tuple[Objective, float]] = {
-    "policy": (group_relative, PRIOR),
     "imitation": (imitation, PRIOR),
+    "group-relative": (group_relative, PRIOR),
     "no-prior": (group_relative, 0.0),
 }
 """How the arms but ``RULES``, the untrained policy, are trained: for what, and what the rules' choice has to

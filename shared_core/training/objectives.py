@@ -8,8 +8,8 @@ group and no exploration, is ours [O].
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from shared_core.training.rehearsal import Lessons
     from shared_core.types import Array, FloatArray
 
+ObjectiveName: TypeAlias = Literal["imitation", "group-relative"]
 TINY = 1e-12
 """Probability of a choice that cannot be made, whose logarithm must stay finite."""
 
@@ -54,6 +55,9 @@ def imitation(learnt: Lessons, training: PolicyTraining, torch: Any) -> Loss:  #
         return torch.nn.functional.cross_entropy(scores, best)
 
     return loss
+
+
+OBJECTIVES: Mapping[ObjectiveName, Objective] = {"imitation": imitation, "group-relative": group_relative}
 
 
 def best_choices(learnt: Lessons) -> Array:

@@ -25,7 +25,7 @@ from shared_core.bank.graph import GraphKeys, MemoryGraph, read_graph
 from shared_core.config import checked_whole
 from shared_core.errors import ConfigError, MissingExtraError
 from shared_core.training.features import CHOICES
-from shared_core.training.objectives import Objective, group_relative
+from shared_core.training.objectives import OBJECTIVES, Objective, ObjectiveName
 from shared_core.training.policy import SHAPES, Policy, check_place, save_policy
 from shared_core.training.policy_analyst import PolicyAnalyst, policy_path
 from shared_core.training.rehearsal import Lessons, Outcome, lessons, rehearse, split_rows
@@ -48,6 +48,9 @@ class PolicyTraining:
         ConfigError: A value is outside its range.
     """
 
+    objective: ObjectiveName = "imitation"
+    """``imitation`` of the best verified choice, which gains more on held-out memories (docs/results.md) [O],
+    or ``group-relative``, Eq. 11 [S], which alone uses ``group`` and ``exploration``."""
     group: int = 4
     """N of Eq. 11: choices drawn per failed probe and step [S]."""
     steps: int = 1000
@@ -67,6 +70,8 @@ class PolicyTraining:
 
     def __post_init__(self) -> None:
         """Check the ranges."""
+        if self.objective not in OBJECTIVES:
+            raise ConfigError(f"objective={self.objective!r} is not one of {', '.join(OBJECTIVES)}")
         for name, least in (("group", 2), ("steps", 1), ("seed", 0)):
             checked_whole(name, getattr(self, name), least)
         for name in ("learning_rate", "gradient_norm"):
@@ -202,7 +207,7 @@ def learn(
     training: PolicyTraining,
     progress: Progress | None = None,
     *,
-    objective: Objective = group_relative,
+    objective: Objective | None = None,
     start: Policy | None = None,
 ) -> tuple[Policy, Learning]:
     """Train a policy on cases with the reward of every choice, and keep the best step.
@@ -211,7 +216,7 @@ def learn(
         learnt: At least one case.
         training: Options.
         progress: Called as ``progress("train", step, steps)``.
-        objective: What it is trained for; default: Eq. 11.
+        objective: What it is trained for; default: that of the options.
         start: What it begins as; default: the rules.
 
     Raises:
@@ -226,7 +231,7 @@ def learn(
     optimizer = torch.optim.AdamW(
         parameters.values(), lr=training.learning_rate, weight_decay=training.weight_decay
     )
-    loss_of = objective(learnt, training, torch)
+    loss_of = (objective or OBJECTIVES[training.objective])(learnt, training, torch)
     inputs, closed = torch.tensor(features), torch.tensor(allowed <= 0)
     curve, best = [_mean_reward(start, learnt)], start
     every = max(1, training.steps // CURVE_POINTS)

@@ -103,8 +103,8 @@ def test_a_seed_and_a_choice_of_arms_repeat_what_was_measured(
 
 
 def test_arms_are_checked() -> None:
-    with pytest.raises(ConfigError, match=r"'sft' is none of rules, policy"):
-        check_arms(["policy", "sft"])
+    with pytest.raises(ConfigError, match=r"'sft' is none of rules, imitation"):
+        check_arms(["imitation", "sft"])
     with pytest.raises(ConfigError, match="no arm is named"):
         check_arms([])
 
@@ -112,15 +112,15 @@ def test_arms_are_checked() -> None:
 def test_runs_are_compared_in_pairs() -> None:
     gains = {("talk", 0): (0.1, 0.3, True), ("talk", 1): (0.2, 0.1, False), ("other", 0): (0.3, 0.3, True)}
     rows = [
-        replace(ROW, bank=bank, seed=seed, arm=arm, gain=gain, used=arm == "policy" and used)
+        replace(ROW, bank=bank, seed=seed, arm=arm, gain=gain, used=arm == "group-relative" and used)
         for (bank, seed), (rules, policy, used) in gains.items()
-        for arm, gain in (("rules", rules), ("policy", policy))
+        for arm, gain in (("rules", rules), ("group-relative", policy))
     ]
-    alone = replace(ROW, kind="msc", bank="msc-1", arm="policy")
+    alone = replace(ROW, kind="msc", bank="msc-1", arm="group-relative")
     (found,) = compare([*rows, alone])
     assert (found.kind, found.arm, found.runs, found.better, found.worse, found.used) == (
         "locomo",
-        "policy",
+        "group-relative",
         3,
         1,
         1,
@@ -148,14 +148,17 @@ def test_short_talks_are_pooled() -> None:
 def test_rows_are_kept_and_found_again(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     saved = SavedPolicyRows(path)
-    saved.append([ROW, replace(ROW, arm="policy")])
+    saved.append([ROW, replace(ROW, arm="group-relative")])
     saved.append([ROW, replace(ROW, arm="imitation")])
     again = SavedPolicyRows(path)
     assert again.rows == saved.rows
-    assert [row.arm for row in again.rows] == ["policy", "rules", "imitation"]
-    assert {row.arm for row in again.find("talk", 0, "minilm", ["policy"]) or []} == {"rules", "policy"}
+    assert [row.arm for row in again.rows] == ["group-relative", "rules", "imitation"]
+    assert {row.arm for row in again.find("talk", 0, "minilm", ["group-relative"]) or []} == {
+        "rules",
+        "group-relative",
+    }
     for asked in (("talk", 1, "minilm"), ("talk", 0, "e5"), ("other", 0, "minilm")):
-        assert again.find(*asked, ["policy"]) is None
+        assert again.find(*asked, ["group-relative"]) is None
     assert again.find("talk", 0, "minilm", ["no-prior"]) is None
 
 

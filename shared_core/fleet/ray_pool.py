@@ -250,7 +250,8 @@ def _signals_kept() -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
 
 
 def _brief(error: Exception) -> str:

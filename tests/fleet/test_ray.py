@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,14 @@ def orders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def cluster(orders: Path) -> Iterator[Any]:
     """One Ray for all tests, started as a fleet starts it; it leaves neither files nor environment behind."""
     before, folders = dict(os.environ), set(Path(tempfile.gettempdir()).glob("dream-ray-*"))
-    with connected("local", 2) as ray:
+    with ExitStack() as stack:
+        try:
+            ray = stack.enter_context(connected("local", 2))
+        except FleetError as error:
+            load = os.getloadavg()[0]
+            if "timed out during startup" in str(error) and load > 2 * (os.cpu_count() or 1):
+                pytest.skip(f"RAY DID NOT START in its 30 s, at load {load:.0f}: run it on an idle machine")
+            raise
         yield ray
         assert set(Path(tempfile.gettempdir()).glob("dream-ray-*")) > folders
     assert not ray.is_initialized()

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from langchain_dream.messages import pages_from_messages
-from langchain_dream.models import as_chat
-from langchain_dream.retriever import DreamRetriever
 
 if TYPE_CHECKING:
     from langchain_dream.dream_node import DreamNode
+    from langchain_dream.messages import pages_from_messages
     from langchain_dream.middleware import DreamMiddleware
+    from langchain_dream.models import as_chat
+    from langchain_dream.retriever import DreamRetriever
 
 __all__ = ["DreamMiddleware", "DreamNode", "DreamRetriever", "as_chat", "pages_from_messages"]
 
+# langchain-core's own classes take most of a second to import, and DreamNode and DreamMiddleware need
+# langgraph, an extra of its own: names load on first use
+_HOMES = {
+    "DreamMiddleware": "middleware",
+    "DreamNode": "dream_node",
+    "DreamRetriever": "retriever",
+    "as_chat": "models",
+    "pages_from_messages": "messages",
+}
+
 
 def __getattr__(name: str) -> Any:
-    # both need langgraph, which takes a second to import and is an extra of its own
-    if name == "DreamNode":
-        from langchain_dream.dream_node import DreamNode
-
-        return DreamNode
-    if name == "DreamMiddleware":
-        from langchain_dream.middleware import DreamMiddleware
-
-        return DreamMiddleware
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

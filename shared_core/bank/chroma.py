@@ -26,6 +26,8 @@ from shared_core.types import FloatArray, Metadata, Where
 
 PAGE = 5_000
 """Rows per read; a metadata read above 32,766 rows fails."""
+IDS_PAGE = 30_000
+"""Rows per read of ids alone: each page is found by counting from the start."""
 IDS_PER_GET = 1_000
 STATE_FILE = "dream_state.sqlite3"
 UNIT_TOLERANCE = 1e-4
@@ -119,7 +121,8 @@ class ChromaContent:
 
     def ids(self, offset: int = 0) -> list[str]:
         """Return the ids of the bank, in order of insertion, from ``offset`` on."""
-        return [memory_id for page in self._pages([], offset) for memory_id in page["ids"]]
+        pages = self._pages([], offset, most=IDS_PAGE)
+        return [memory_id for page in pages for memory_id in page["ids"]]
 
     def embeddings(self) -> tuple[list[str], FloatArray]:
         """Return all ids and their embeddings, float32, shape (N, d)."""
@@ -218,7 +221,13 @@ class ChromaContent:
         return [memory_id for part in parts for memory_id in part["ids"]]
 
     def neighbours(
-        self, query: FloatArray, n: int, where: Where | None = None, where_document: Where | None = None
+        self,
+        query: FloatArray,
+        n: int,
+        where: Where | None = None,
+        where_document: Where | None = None,
+        *,
+        records: bool = False,
     ) -> Neighbours:
         """Return the ``n`` nearest records by the collection's own index, with cosines of our own.
 
@@ -227,6 +236,7 @@ class ChromaContent:
             n: How many, at least 1; fewer come back when there are no more.
             where: A metadata filter on top of the tenant's.
             where_document: A Chroma document filter.
+            records: Read the records too; dearer, yet cheaper than reading them afterwards.
 
         Raises:
             DimensionMismatchError: The query's dimension is not the collection's.
@@ -238,18 +248,22 @@ class ChromaContent:
                 n_results=n,
                 where=self._filter(where),
                 where_document=dict(where_document) if where_document else None,  # type: ignore[arg-type]
-                include=["distances"] if cosine else ["embeddings"],
+                include=[
+                    "distances" if cosine else "embeddings",
+                    *(("documents", "metadatas") if records else ()),
+                ],
             )
         ids = list(got["ids"][0])
         if not ids:
             return Neighbours([], np.empty(0), unit=True)
+        read = _nearest_records(dict(got)) if records else []
         if cosine:
-            return Neighbours(ids, 1.0 - np.asarray(got["distances"], float)[0], unit=True)
+            return Neighbours(ids, 1.0 - np.asarray(got["distances"], float)[0], unit=True, records=read)
         vectors = np.asarray(got["embeddings"], float)[0]
         norms = np.linalg.norm(vectors, axis=1)
         similarity = vectors @ query / np.maximum(norms * np.linalg.norm(query), np.finfo(float).tiny)
         unit = bool(np.all(np.abs(norms - 1.0) < UNIT_TOLERANCE))
-        return Neighbours(ids, similarity, unit=unit)
+        return Neighbours(ids, similarity, unit=unit, records=read)
 
     # ---- writing
 
@@ -326,10 +340,11 @@ class ChromaContent:
         where_document: Any = None,
         where: Any = None,
         limit: int | None = None,
+        most: int = PAGE,
     ) -> Iterator[Mapping[str, Any]]:
         end = None if limit is None else offset + limit
         while end is None or offset < end:
-            rows = PAGE if end is None else min(PAGE, end - offset)
+            rows = most if end is None else min(most, end - offset)
             with translated(self.name):
                 page = self.collection.get(
                     where=where or self._where,
@@ -357,3 +372,7 @@ def _records(page: Mapping[str, Any]) -> list[Record]:
         Record(memory_id, text or "", metadata or {})
         for memory_id, text, metadata in zip(page["ids"], page["documents"], page["metadatas"], strict=True)
     ]
+
+
+def _nearest_records(found: Mapping[str, Any]) -> list[Record]:
+    return _records({name: found[name][0] for name in ("ids", "documents", "metadatas")})

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,11 @@ class Columns:
 
     def __len__(self) -> int:
         return len(self.values["weight"])
+
+    @cached_property
+    def reduced(self) -> int:
+        """How many memories with a row count less than in full."""
+        return int(np.sum((self.values["weight"] < 1.0) | (self.values["deleted"] != 0.0)))
 
     def gather(self, ids: Sequence[str], name: str) -> FloatArray:
         """Return one field for the given ids, shape (len(ids),), with the default where there is no row."""

@@ -14,7 +14,7 @@ import numpy as np
 from shared_core.bank.derived import is_derived
 from shared_core.dynamics.geometry import LARGEST_NORM, SMALLEST_NORM
 from shared_core.errors import ConfigError, DimensionMismatchError, InvalidMemoryError
-from shared_core.types import BoolArray, FloatArray, Metadata, Where
+from shared_core.types import BoolArray, Embedder, FloatArray, Metadata, Where
 
 _RESERVED = ("chroma:", "$", "#")
 SMALLEST_USABLE, LARGEST_USABLE = 2 * SMALLEST_NORM, LARGEST_NORM / 2
@@ -129,6 +129,21 @@ def as_matrix(embeddings: Any) -> FloatArray:
             return np.asarray(embeddings, np.float32)
     except (ValueError, TypeError, OverflowError) as error:
         raise InvalidMemoryError(f"embeddings are not a matrix of numbers: {error}") from None
+
+
+def embedded_once(embedder: Embedder, texts: Sequence[str]) -> FloatArray:
+    """Embed every distinct text once; float32, shape (len(texts), d).
+
+    Raises:
+        InvalidMemoryError: The embedder returns no matrix, or not one row for each text it was given.
+    """
+    row_of = {text: row for row, text in enumerate(dict.fromkeys(texts))}
+    matrix = as_matrix(embedder.embed_documents(list(row_of)))
+    if len(row_of) == len(texts):
+        return matrix
+    if matrix.ndim != 2 or len(matrix) != len(row_of):
+        raise InvalidMemoryError(f"embeddings of shape {matrix.shape} do not fit {len(row_of)} texts")
+    return matrix[[row_of[text] for text in texts]]
 
 
 def as_list(name: str, values: Iterable[Any]) -> list[Any]:

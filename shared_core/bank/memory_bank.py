@@ -397,4 +397,4 @@ class MemoryBank:
     def _embed(self, texts: list[str]) -> FloatArray:
         if self.embedder is None:
             raise ConfigError("this bank has no embedder: open it with embedder=..., or pass embeddings")
-        return intake.as_matrix(self.embedder.embed_documents(texts))
+        return intake.embedded_once(self.embedder, texts)

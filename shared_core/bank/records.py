@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from shared_core.types import FloatArray, Metadata, Where
@@ -28,11 +28,13 @@ class Neighbours:
     """What the index returned, most similar first.
 
     ``similarity`` has shape (n,); ``unit`` tells whether the index's order is the order of cosines.
+    ``records`` holds the records themselves, where they were asked for.
     """
 
     ids: list[str]
     similarity: FloatArray
     unit: bool
+    records: list[Record] = field(default_factory=list)
 
 
 def one_operator(where: Where | None) -> dict[str, Any] | None:

@@ -90,7 +90,7 @@ class BankState:
                         # 0: nothing but counted retrievals
                         memories.c.changed_version > max(known.version, 0),
                     )
-                )
+                ).all()
                 self._columns = known.updated(version, changed)
             return self._columns
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from shared_core.bank.chroma import ChromaContent
+from shared_core.bank.file_mark import file_mark
 
 RECHECK_SECONDS = 5.0
 
@@ -78,13 +78,4 @@ class CollectionWatch:
         return CollectionChange(added=tail[1:])
 
     def _fingerprint(self) -> object:
-        if self._file is None:
-            return self._content.count()
-        marks = []
-        for suffix in ("", "-wal"):
-            try:
-                found = Path(f"{self._file}{suffix}").stat()
-            except FileNotFoundError:
-                continue
-            marks.append((found.st_mtime_ns, found.st_size, found.st_ino))
-        return tuple(marks)
+        return self._content.count() if self._file is None else file_mark(self._file)

@@ -20,14 +20,16 @@ import threading
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import islice, pairwise
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 import tantivy
 
 from shared_core.errors import ConfigError, InvalidMemoryError
-from shared_core.types import FloatArray
+from shared_core.types import Array, FloatArray
 
 MAX_QUERY_TERMS = 1024
 _MAX_WORD = 64
@@ -39,11 +41,32 @@ _WORD = rf"[[\p{{L}}\p{{N}}_]--[{_NO_SPACES}]][[\p{{L}}\p{{M}}\p{{N}}_]--[{_NO_S
 _PIECE = re.compile(r"\S{1,256}")
 
 
-class _Snapshot(NamedTuple):
+class _Snapshot:
     """What one search sees: a searcher and the ids of its rows."""
 
-    searcher: Any
+    def __init__(self, searcher: Any, names: dict[int, str]) -> None:
+        self.searcher = searcher
+        self.names = names
+
+    @cached_property
+    def alphabetical(self) -> Array:
+        """Place of each row among all ids, ascending."""
+        # a writer may let the shared dict grow meanwhile
+        names = dict(self.names)
+        order = np.empty(max(names, default=-1) + 1, np.int64)
+        order[sorted(names, key=names.__getitem__)] = np.arange(len(names))
+        return order
+
+
+class RankedRows(NamedTuple):
+    """Documents by the index's own numbers, best first."""
+
+    rows: Array
+    """Shape (n,)."""
+    scores: FloatArray
+    """BM25, shape (n,)."""
     names: dict[int, str]
+    """Id of each row; grows, and is another one once rows mean something else."""
 
 
 class Bm25Index:
@@ -113,12 +136,21 @@ class Bm25Index:
         Raises:
             ConfigError: n is below 1.
         """
+        rows, scores, names = self.search_rows(query, n)
+        return [names[row] for row in rows.tolist()], scores
+
+    def search_rows(self, query: str, n: int) -> RankedRows:
+        """``search``, with the index's row numbers for ids, which arrays can use.
+
+        Raises:
+            ConfigError: n is below 1.
+        """
         if n < 1:
             raise ConfigError(f"n={n!r} must be 1 or more")
         terms = list(islice(dict.fromkeys(self._analyse(query)), MAX_QUERY_TERMS))
         snapshot = self._snapshot
         if not terms:
-            return [], np.empty(0)
+            return RankedRows(np.empty(0, np.int64), np.empty(0), snapshot.names)
         words = [tantivy.Query.term_query(self._schema, "body", term, "freq") for term in terms]
         any_word = tantivy.Query.boolean_query([(tantivy.Occur.Should, word) for word in words])
         limit = min(n, snapshot.searcher.num_docs) + 8
@@ -128,10 +160,13 @@ class Bm25Index:
             if len(hits) < limit or hits[-1][0] < hits[n - 1][0]:
                 break
             limit *= 4
-        rows = snapshot.searcher.fast_field_values("row", [address for _, address in hits])
-        keys = (snapshot.names[row] for row in rows)
-        ranked = sorted((-score, key) for (score, _), key in zip(hits, keys, strict=True))[:n]
-        return [key for _, key in ranked], np.array([-negative for negative, _ in ranked], dtype=np.float64)
+        if not hits:
+            return RankedRows(np.empty(0, np.int64), np.empty(0), snapshot.names)
+        scores = np.array(list(map(itemgetter(0), hits)), np.float64)
+        addresses = list(map(itemgetter(1), hits))
+        rows = np.array(snapshot.searcher.fast_field_values("row", addresses), np.int64)
+        best = np.lexsort((snapshot.alphabetical[rows], -scores))[:n]
+        return RankedRows(rows[best], scores[best], snapshot.names)
 
     def _write(self, ids: Sequence[str], texts: Sequence[str], *, may_exist: bool) -> None:
         _check_documents(ids, texts)

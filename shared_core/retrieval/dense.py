@@ -9,22 +9,28 @@ of weights.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from shared_core.bank.matrix_cache import MatrixCache
 from shared_core.dynamics.geometry import unit_rows
 from shared_core.errors import DimensionMismatchError, StaleIndexError
-from shared_core.retrieval.vectors import ResidentVectors, merge
+from shared_core.retrieval.vectors import ResidentVectors, Scan, merge
 
 if TYPE_CHECKING:
     from shared_core.bank import CollectionChange, MemoryBank
     from shared_core.bank.chroma import ChromaContent
+    from shared_core.bank.hot_records import HotRecords
     from shared_core.config import SearchBackend
     from shared_core.types import FloatArray, Where
 
 NORM_TOLERANCE = 1e-4
+READ_ALONG = 32
+"""Depth up to which an index search reads records along; of a deeper one few are needed."""
+AT_HAND = 20_000
+"""Rows up to which ``auto`` scans what is in memory anyway: as fast as an index, and exact."""
 STALE_TOLERANCE = 1e-3
 """Distance between two unit vectors from which one is a rewriting of the other, and not its rounding."""
 
@@ -34,11 +40,18 @@ class DenseSearch:
 
     Args:
         bank: The bank.
-        backend: ``index``, ``scan``, or ``auto``: the index wherever its order is that of cosines.
+        backend: ``index``, ``scan``, or ``auto``: the index wherever its order is that of cosines, or a scan
+            of a small bank that is in memory for another reason.
+        hot: Where records go that are read along with a search.
     """
 
-    def __init__(self, bank: MemoryBank, backend: SearchBackend) -> None:
+    def __init__(self, bank: MemoryBank, backend: SearchBackend, hot: HotRecords) -> None:
         self._content = bank.content
+        self._hot = hot
+        self._cache = MatrixCache(bank.content)
+        self._held_version: str | None = None
+        self._may_be_at_hand = backend == "auto" and bank.content.database_file() is not None
+        self._at_hand = False
         self._state = bank.state
         self._scanning = backend == "scan"
         self._norms_matter = backend == "auto" and bank.content.space != "cosine"
@@ -53,17 +66,63 @@ class DenseSearch:
         """Whether every embedding is held in memory, so that a rewriting must be told of."""
         return self._scanning or self._resident is not None
 
-    def survey(self, ids: Collection[str], fresh: ChromaContent | None = None) -> None:
+    @property
+    def scans(self) -> bool:
+        """Whether every search compares with every embedding."""
+        return self._scanning
+
+    def hold_cached(self, ids: Collection[str]) -> bool:
+        """Hold every embedding of a large bank from its cache; tell whether there is nothing left to read.
+
+        Args:
+            ids: All ids of the bank, in order.
+        """
+        with self._lock:
+            if self._resident is not None or not self._cache.covers(len(ids)):
+                return True
+            named = list(ids)
+            found = self._cache.load(named)
+            if found is None:
+                return False
+            matrix, self._held_version = found
+            self._resident = ResidentVectors()
+            self._resident.load_unit(named, matrix)
+            self._at_hand = self._may_be_at_hand and len(named) <= AT_HAND
+            return True
+
+    def cached_version(self, ids: Collection[str]) -> str | None:
+        """Return the version under which what is read from now on may be cached; None where it may not."""
+        return self._cache.version() if self._cache.covers(len(ids)) else None
+
+    def cache(self, version: str | None) -> None:
+        """Keep what is held for the next process, if it was all read under this version."""
+        with self._lock:
+            if version is not None and self._resident is not None:
+                kept = self._cache.save(self._resident.ids, self._resident.matrix, version)
+                self._held_version = version if kept else None
+
+    def unwritten(self) -> bool:
+        """Tell whether the collection is known to hold what is held, though its file was written to.
+
+        Every opening of an embedded database writes to its file.
+        """
+        with self._lock:
+            return self._held_version is not None and self._held_version == self._cache.version()
+
+    def survey(self, ids: Collection[str], fresh: ChromaContent | None = None, *, hold: bool = False) -> None:
         """Find out what the index cannot serve, and hold that in memory.
 
         Args:
             ids: All ids of the bank.
             fresh: The content, opened anew; every embedding is read from it, also what was rewritten.
+            hold: Hold every embedding that is read from ``fresh``, for scans.
         """
         with self._lock:
             # before the reading: what is rewritten meanwhile is taken up twice rather than never
             version = self._state.version()
-            holding, self._resident, self._beside_index = self.holds_all, None, ResidentVectors()
+            holding = hold or self.holds_all
+            self._resident, self._beside_index = None, ResidentVectors()
+            self._at_hand, self._held_version = False, None
             reread = fresh is not None and (self._may_be_stale or holding)
             if ids and (reread or (self._norms_matter and not self._scanning)):
                 matrix_ids, matrix = (fresh or self._content).embeddings()
@@ -73,6 +132,7 @@ class DenseSearch:
                 if self._scanning or (reread and holding):
                     self._resident = ResidentVectors()
                     self._resident.load(matrix_ids, matrix)
+                    self._at_hand = self._may_be_at_hand and len(matrix_ids) <= AT_HAND
             if ids and fresh is None and self._may_be_stale and not self._scanning:
                 self._beside_index.add(self._content.get_embeddings(self._not_indexed(ids)))
             self._version = version
@@ -83,27 +143,40 @@ class DenseSearch:
             version = self._state.version()
             rewritten = [] if version == self._version else self._state.rewritten_since(self._version)
             if change or rewritten:
+                # a rewriting beside an addition goes unnoticed here, and the index may know of it
+                self._at_hand, self._held_version = False, None
                 self._take_up(change, rewritten)
             self._version = version
 
-    def search(
-        self, query: FloatArray, n: int, where: Where | None, where_document: Where | None
-    ) -> tuple[list[str], FloatArray]:
-        """Return at most ``n`` ids and their cosines, best first; fewer when there are no more.
+    def asked(
+        self, query: FloatArray, where: Where | None, where_document: Where | None
+    ) -> Callable[[int], tuple[Sequence[str], FloatArray]]:
+        """Return a function that gives the ``n`` nearest ids and their cosines, best first.
+
+        Fewer come when there are no more. A scan compares once, however often it is asked.
 
         Raises:
-            DimensionMismatchError: The query's dimension is not the collection's.
+            DimensionMismatchError: The query's dimension is not the collection's; raised here or when asked.
         """
-        if self._scanning:
-            return self.scan(query, n, where, where_document)
+        filtered = bool(where or where_document)
+        if self._scanning or (self._at_hand and not filtered):
+            return self.scan(query, where, where_document).nearest
+        return lambda n: self._indexed(query, n, where, where_document)
+
+    def _indexed(
+        self, query: FloatArray, n: int, where: Where | None, where_document: Where | None
+    ) -> tuple[Sequence[str], FloatArray]:
+        mark = self._hot.settled_mark() if self._hot.mostly_cold and n <= READ_ALONG else None
         try:
-            found = self._content.neighbours(query, n, where, where_document)
+            found = self._content.neighbours(query, n, where, where_document, records=mark is not None)
         except StaleIndexError:
             # the filter lets through what the index does not know
-            return self.scan(query, n, where, where_document)
+            return self.scan(query, where, where_document).nearest(n)
+        if mark is not None:
+            self._hot.put(found.records, mark, unasked=True)
         if self._norms_matter and not found.unit:
             self._scanning = True
-            return self.scan(query, n, where, where_document)
+            return self.scan(query, where, where_document).nearest(n)
         # an embedding that is not finite resembles nothing, as in a scan
         similarity = np.where(np.isfinite(found.similarity), found.similarity, 0.0)
         order = np.argsort(-similarity, kind="stable")
@@ -119,20 +192,23 @@ class DenseSearch:
         known = (self._resident or self._beside_index).take(ids)
         return {**self._content.get_embeddings([i for i in ids if i not in known]), **known}
 
-    def scan(
-        self, query: FloatArray, n: int, where: Where | None, where_document: Where | None
-    ) -> tuple[list[str], FloatArray]:
-        """``search`` without the index: exact over every embedding of the bank."""
+    def scan(self, query: FloatArray, where: Where | None, where_document: Where | None) -> Scan:
+        """Compare with every embedding of the bank.
+
+        Raises:
+            DimensionMismatchError: The query's dimension is not the collection's.
+        """
         with self._lock:
             if self._resident is None:
                 self._resident = self._load()
+                self._at_hand = self._may_be_at_hand and len(self._resident) <= AT_HAND
             resident = self._resident
         if len(resident) and resident.dimension != len(query):
             raise DimensionMismatchError(
                 f"a query of dimension {len(query)} does not fit collection {self._content.name!r} of "
                 f"dimension {resident.dimension}: use the embedder it was filled with"
             )
-        return resident.nearest(query, n, self._allowed(where, where_document))
+        return resident.scan(query, self._allowed(where, where_document))
 
     # ---- inner
 

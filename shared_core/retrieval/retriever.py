@@ -14,16 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shared_core.bank.hot_records import HotRecords
+from shared_core.bank.watch import CollectionChange
 from shared_core.config import RetrievalConfig
 from shared_core.errors import ConfigError
 from shared_core.retrieval.asked import checked_filter, checked_text, checked_vector
 from shared_core.retrieval.associative import AssociativeRetriever
 from shared_core.retrieval.dense import DenseSearch
+from shared_core.retrieval.hybrid import RankFusion
 from shared_core.retrieval.keywords import KeywordSearch
 from shared_core.retrieval.mmr import mmr
 from shared_core.retrieval.rerank import rerank_hits
 from shared_core.retrieval.searching import Searching
-from shared_core.retrieval.topk import Candidates, weighted_scores, widening_top_k
+from shared_core.retrieval.topk import Candidates, WeightsOf, widening_top_k
 from shared_core.types import Embedder, FloatArray, Hit, Reranker, Where
 
 if TYPE_CHECKING:
@@ -34,6 +37,10 @@ UNBOUNDED = 2**31 - 1
 """More memories than any collection holds; a depth of search, never a size of memory."""
 MARGIN = 8
 """How many more than k are asked of the index at first: suppressed memories take up places."""
+UNEVEN = 0.1
+"""Share of reduced memories from which the index is asked for more at once."""
+DEEPER = 96
+"""How many these are: below the 100 that Chroma's index looks at anyway, where a few more cost nothing."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +77,8 @@ class BankRetriever(Searching):
         self.embedder = bank.embedder if embedder is None else embedder
         self.reranker = reranker
         self.track_access = track_access
-        self._dense = DenseSearch(bank, self.config.backend)
+        self._hot = HotRecords(bank.content)
+        self._dense = DenseSearch(bank, self.config.backend, self._hot)
         self._keywords = KeywordSearch(bank)
         self._refreshing = threading.Lock()
         self._behind = False
@@ -125,8 +133,9 @@ class BankRetriever(Searching):
         )
         if request.config.search_type == "associative":
             return self._associated(request)
-        self.refresh(force=False)
-        hits = self._hybrid(request) if request.config.search_type == "hybrid" else self._similar(request)
+        hybrid = request.config.search_type == "hybrid"
+        self._take_up(force=False, scanned=hybrid or self._dense.scans)
+        hits = self._hybrid(request) if hybrid else self._similar(request)
         if self.track_access and hits:
             self.bank.state.record_access(hit.id for hit in hits)
         return hits
@@ -143,22 +152,33 @@ class BankRetriever(Searching):
 
         Every search does so as far as it is told of changes; ``force`` reads all texts and embeddings anew.
         """
+        self._take_up(force=force, scanned=False)
+
+    def _take_up(self, *, force: bool, scanned: bool) -> None:
         with self._refreshing:
             force = force or self._behind
             watch = self._watch
             # a change is told once: until it is taken up whole, the next search must read all anew
             self._behind = True
             change = watch.poll()
-            if force or (change.touched and self._dense.holds_all):
-                with self.bank.content.anew() as fresh:
-                    # opening it writes to the file, so that the watch must look after that
-                    watch.poll(force=True)
-                    self._dense.survey(watch.ids, fresh)
-                self._keywords.reload()
-            else:
+            if change.touched and self._dense.unwritten():
+                change = CollectionChange()
+            force = force or (change.touched and self._dense.holds_all)
+            if not force:
                 self._dense.update(change)
                 self._keywords.update(change)
+            if force or (scanned and not self._dense.hold_cached(watch.ids)):
+                self._read_anew(watch, hold=scanned)
             self._behind = False
+
+    def _read_anew(self, watch: CollectionWatch, *, hold: bool) -> None:
+        version = self._dense.cached_version(watch.ids)
+        with self.bank.content.anew() as fresh:
+            # opening it writes to the file, so that the watch must look after that
+            watch.poll(force=True)
+            self._dense.survey(watch.ids, fresh, hold=hold)
+        self._dense.cache(version)
+        self._keywords.reload()
 
     def embed(self, query: str) -> FloatArray:
         """Return the query's embedding, shape (d,).
@@ -216,7 +236,7 @@ class BankRetriever(Searching):
         gone: set[str] = set()
         while True:
             found = ranked(gone)
-            records = self.bank.content.get(found.keys)
+            records = self._hot.get(found.keys)
             missing = [key for key in found.keys if key not in records]
             if not missing:
                 break
@@ -235,17 +255,13 @@ class BankRetriever(Searching):
 
     def _candidates(self, request: _Query, k: int, gone: set[str]) -> Candidates:
         config = request.config
-        columns = self.bank.state.columns()
-
-        def weights_of(keys: Sequence[str]) -> FloatArray:
-            weights = columns.effective_weights(keys)
-            return weights * np.array([key not in gone for key in keys]) if gone else weights
-
-        search, shown, asked = self._dense.search, 0, 0
+        weights_of = self._weights_but(gone)
+        filters = request.where, request.where_document
+        nearest, shown, asked = self._dense.asked(request.vector, *filters), 0, 0
 
         def fetch(n: int) -> tuple[Sequence[str], FloatArray]:
             nonlocal shown, asked
-            keys, similarity = search(request.vector, n, request.where, request.where_document)
+            keys, similarity = nearest(n)
             shown, asked = len(keys), n
             return keys, similarity
 
@@ -255,7 +271,7 @@ class BankRetriever(Searching):
                 weights_of,
                 k,
                 total=UNBOUNDED,
-                first=max(2 * k, k + MARGIN),
+                first=self._first_depth(k),
                 min_weight=config.min_weight,
                 threshold=config.score_threshold,
             )
@@ -263,9 +279,14 @@ class BankRetriever(Searching):
         found = best()
         if shown < asked and shown < self._expected(request):
             # a graph index may stop before it has shown every memory there is
-            search = self._dense.scan
+            nearest = self._dense.scan(request.vector, *filters).nearest
             found = best()
         return found
+
+    def _first_depth(self, k: int) -> int:
+        columns = self.bank.state.columns()
+        uneven = columns.unseen_weight < 1.0 or columns.reduced > UNEVEN * len(self._watch.ids)
+        return max(2 * k, k + MARGIN, DEEPER if uneven else 0)
 
     def _expected(self, request: _Query) -> int:
         if request.where or request.where_document:
@@ -294,32 +315,24 @@ class BankRetriever(Searching):
         every embedding is scanned; every text is in memory already, for the keywords.
         """
         config = request.config
-        ids, similarity = self._dense.scan(request.vector, UNBOUNDED, request.where, request.where_document)
-        row_of = {memory_id: row for row, memory_id in enumerate(ids)}
-        worded = [row_of[key] for key in self._keywords.ranking(request.text) if key in row_of]
-        dense_arm, word_arm = config.rrf_weights
-        fused = dense_arm / (config.rrf_k + np.arange(1.0, len(ids) + 1))
-        fused[worded] += word_arm / (config.rrf_k + np.arange(1.0, len(worded) + 1))
-        order = np.argsort(-fused, kind="stable")
-        order = order[fused[order] > 0]
-        columns = self.bank.state.columns()
+        scan = self._dense.scan(request.vector, request.where, request.where_document)
+        worded = self._keywords.places(request.text, scan.ids)
+        if scan.rows is not None:
+            worded = worded[np.isin(worded, scan.rows)]
+        fusion = RankFusion(scan, worded, config)
         k = config.k if self.reranker is None else max(config.k, config.rerank_top)
+        hits = self._held(lambda gone: fusion.best(self._weights_but(gone), k))
+        return self._reranked(hits, request)[: config.k]
 
-        def ranked(gone: set[str]) -> Candidates:
-            def fetch(n: int) -> tuple[Sequence[str], FloatArray]:
-                return [ids[row] for row in order[:n]], fused[order[:n]]
+    def _weights_but(self, gone: set[str]) -> WeightsOf:
+        """Return a function that gives effective weights, 0 for what is gone."""
+        columns = self.bank.state.columns()
 
-            def weights_of(keys: Sequence[str]) -> FloatArray:
-                weight = columns.effective_weights(keys)
-                if config.score_threshold is not None:
-                    cosine = similarity[order[: len(keys)]]
-                    weight = np.where(weighted_scores(cosine, weight) >= config.score_threshold, weight, 0.0)
-                return weight * np.array([key not in gone for key in keys]) if gone else weight
+        def weights_of(keys: Sequence[str]) -> FloatArray:
+            weights = columns.effective_weights(keys)
+            return weights * np.array([key not in gone for key in keys]) if gone else weights
 
-            found = widening_top_k(fetch, weights_of, k, total=len(order), min_weight=config.min_weight)
-            return replace(found, similarity=similarity[[row_of[key] for key in found.keys]])
-
-        return self._reranked(self._held(ranked), request)[: config.k]
+        return weights_of
 
     def _reranked(self, hits: list[Hit], request: _Query) -> list[Hit]:
         return rerank_hits(self.reranker, request.text, hits, request.config.rerank_top)

@@ -25,6 +25,8 @@ WeightsOf = Callable[[Sequence[str]], FloatArray]
 _ORDER_TOLERANCE = 1e-3
 _WEIGHT_TOLERANCE = 1e-6
 _FIRST_PER_K = 4
+# An index takes hardly longer to show more ids, but as long again for every round.
+_GROWTH = 4
 _FIRST_LEAST = 32
 
 
@@ -108,7 +110,7 @@ def widening_top_k(
 ) -> Candidates:
     """Return the exact weighted top-K over an index that knows similarity only (design section 2).
 
-    The depth doubles until no memory beyond it can enter the answer. With a bound
+    The depth grows fourfold until no memory beyond it can enter the answer. With a bound
     b = w_max * max(0, similarity of the last fetched), that is when the K-th best score is at least b (an
     unseen memory that ties it has no larger similarity and comes later), when b lies below the threshold,
     when every unseen weight is too small to be returned, or when the index has no more. Where b is 0
@@ -149,7 +151,7 @@ def widening_top_k(
         if exhausted or _settled(score, w_max * max(0.0, float(similarity[-1])), k, threshold):
             picked = [keys[row] for row in rows]
             return Candidates(picked, similarity[rows], weight[rows], score, fetched, rounds)
-        depth = min(total, 2 * depth)
+        depth = min(total, _GROWTH * depth)
     nothing: FloatArray = np.empty(0)
     return Candidates([], nothing, nothing, nothing, fetched, rounds)
 

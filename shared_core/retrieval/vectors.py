@@ -7,11 +7,14 @@ Knows neither weights nor stores.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 
 from shared_core.dynamics.geometry import unit_rows
 from shared_core.types import FloatArray
+
+Rows = np.ndarray[tuple[int], np.dtype[np.intp]]
 
 
 class ResidentVectors:
@@ -49,6 +52,15 @@ class ResidentVectors:
         """Replace everything; ``matrix`` has shape (len(ids), d)."""
         self._held = list(ids), unit_rows(np.asarray(matrix, np.float32))
 
+    def load_unit(self, ids: Sequence[str], matrix: FloatArray) -> None:
+        """``load`` of rows that have unit norm, or are zero, already; they are not copied."""
+        self._held = list(ids), matrix
+
+    @property
+    def matrix(self) -> FloatArray:
+        """The unit vectors, in the order of ``ids``, shape (len(self), d); not to be changed."""
+        return self._held[1]
+
     def remove(self, ids: Collection[str]) -> None:
         """Drop ids; those that are not there are passed over."""
         gone = set(ids)
@@ -63,25 +75,60 @@ class ResidentVectors:
         row_of = {memory_id: row for row, memory_id in enumerate(held)}
         return {memory_id: matrix[row_of[memory_id]] for memory_id in ids if memory_id in row_of}
 
+    def scan(self, query: FloatArray, allowed: Collection[str] | None = None) -> Scan:
+        """Compare a query of shape (d,), any norm, with every vector, or only with those of ``allowed``."""
+        ids, matrix = self._held
+        if not ids:
+            return Scan([], np.empty(0, np.float32))
+        similarity = matrix @ unit_rows(query[None].astype(np.float32))[0]
+        return Scan(ids, similarity, None if allowed is None else _rows(ids, allowed))
+
     def nearest(
         self, query: FloatArray, n: int, allowed: Collection[str] | None = None
     ) -> tuple[list[str], FloatArray]:
-        """Return the ``n`` most similar ids, best first, and their cosines, shape (m,).
+        """``scan`` and its ``nearest`` in one."""
+        return self.scan(query, allowed).nearest(n)
 
-        Args:
-            query: Shape (d,), any norm.
-            n: How many at most.
-            allowed: Only these ids.
-        """
-        ids, matrix = self._held
-        if not ids:
-            return [], np.empty(0)
-        similarity = matrix @ unit_rows(query[None].astype(np.float32))[0]
-        rows = np.arange(len(ids)) if allowed is None else _rows(ids, allowed)
-        if n < len(rows):
-            rows = rows[np.argpartition(-similarity[rows], n - 1)[:n]]
-        rows = rows[np.lexsort((rows, -similarity[rows]))]
-        return [ids[row] for row in rows], similarity[rows].astype(float)
+
+class Scan:
+    """One query's cosine to every vector, computed once and asked at any depth.
+
+    Args:
+        ids: The ids.
+        similarity: Cosine of each, shape (len(ids),), float32.
+        rows: Those of them that count, ascending; None for all.
+    """
+
+    def __init__(self, ids: list[str], similarity: FloatArray, rows: Rows | None = None) -> None:
+        self.ids = ids
+        self.similarity = similarity
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.ids) if self.rows is None else len(self.rows)
+
+    @cached_property
+    def counted(self) -> FloatArray:
+        """Cosine of each row that counts, shape (len(self),)."""
+        return self.similarity if self.rows is None else self.similarity[self.rows]
+
+    def best(self, n: int) -> Rows:
+        """Return the ``n`` most similar rows, best first, ties by row."""
+        similarity = self.counted
+        if n < len(similarity):
+            # all that tie with the last, so that which of them are chosen does not depend on the partition
+            cut = np.partition(similarity, len(similarity) - n)[len(similarity) - n]
+            near = np.flatnonzero(similarity >= cut)
+        else:
+            near = np.arange(len(similarity))
+        near = near[np.lexsort((near, -similarity[near]))][:n]
+        chosen: Rows = near if self.rows is None else self.rows[near]
+        return chosen
+
+    def nearest(self, n: int) -> tuple[list[str], FloatArray]:
+        """Return the ``n`` most similar ids, best first, and their cosines, shape (m,), float64."""
+        rows = self.best(n)
+        return [self.ids[row] for row in rows.tolist()], self.similarity[rows].astype(float)
 
 
 def merge(
@@ -96,6 +143,6 @@ def merge(
     return [memory_id for memory_id, _ in best], np.array([similarity for _, similarity in best])
 
 
-def _rows(ids: Iterable[str], allowed: Collection[str]) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+def _rows(ids: Iterable[str], allowed: Collection[str]) -> Rows:
     wanted = set(allowed)
     return np.array([row for row, memory_id in enumerate(ids) if memory_id in wanted], np.intp)

@@ -218,3 +218,27 @@ def test_the_embedder_is_checked_too(open_bank: OpenBank) -> None:
 
     with pytest.raises(InvalidMemoryError, match="do not fit 2 texts"):
         open_bank(embedder=Short()).add(["a", "b"])
+
+
+def test_each_distinct_text_is_embedded_once(open_bank: OpenBank) -> None:
+    class Lengths:
+        def __init__(self, rows: int | None = None) -> None:
+            self.asked: list[str] = []
+            self.rows = rows
+
+        def embed_documents(self, texts: list[str]) -> list[list[float]]:
+            self.asked += texts
+            return [[float(len(text)), 1.0] for text in texts][: self.rows]
+
+        def embed_query(self, text: str) -> list[float]:
+            return [float(len(text)), 1.0]
+
+    embedder = Lengths()
+    bank = open_bank(embedder=embedder)
+    bank.add(["bb", "a", "bb", "ccc", "a"], ids=list("12345"))
+    assert embedder.asked == ["bb", "a", "ccc"]
+    found = bank.content.get_embeddings(list("12345"))
+    slope = [float(found[key][0] / found[key][1]) for key in "12345"]
+    assert slope == pytest.approx([2, 1, 2, 3, 1])
+    with pytest.raises(InvalidMemoryError, match="do not fit 2 texts"):
+        open_bank(embedder=Lengths(rows=1)).add(["x", "x", "yy"])

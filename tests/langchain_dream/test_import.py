@@ -7,7 +7,7 @@ import sys
 
 import langchain_dream
 
-HEAVY = (
+HEAVY = {
     "chromadb",
     "torch",
     "sqlalchemy",
@@ -16,29 +16,37 @@ HEAVY = (
     "sentence_transformers",
     "langgraph",
     "langchain",
-)
+}
 
 
-def fresh(code: str) -> str:
-    return subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60
-    ).stdout
+def loaded_by(code: str) -> set[str]:
+    """Return the modules that a new interpreter has loaded after some code."""
+    program = f"import sys; {code}; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60
+    )
+    return set(done.stdout.split())
 
 
 def test_public_names() -> None:
     assert "DreamRetriever" in langchain_dream.__all__
 
 
-def test_heavy_packages_are_not_imported() -> None:
-    loaded = fresh("import sys, langchain_dream; print(*{name.partition('.')[0] for name in sys.modules})")
-    assert "langchain_core" in loaded.split()
-    assert not set(HEAVY) & set(loaded.split())
+def test_the_bare_package_loads_nothing_of_others() -> None:
+    added = loaded_by("import langchain_dream") - loaded_by("pass")
+    packages = {name.partition(".")[0] for name in added} - sys.stdlib_module_names
+    assert packages == {"langchain_dream"}
 
 
-def test_little_time_beyond_langchain_core() -> None:
-    # naming the class loads what the bare package puts off
-    program = (
-        "import time; from langchain_core.vectorstores import VectorStoreRetriever;"
-        "started = time.perf_counter(); import langchain_dream; print(time.perf_counter() - started)"
+def test_the_retriever_loads_what_its_base_class_does_and_our_own() -> None:
+    added = loaded_by("from langchain_dream import DreamRetriever") - loaded_by(
+        "from langchain_core.vectorstores import VectorStoreRetriever"
     )
-    assert min(float(fresh(program)) for _ in range(3)) < 0.3
+    packages = {name.partition(".")[0] for name in added} - sys.stdlib_module_names
+    assert packages == {"langchain_dream", "shared_core"}
+    assert not {"shared_core.bank", "shared_core.retrieval", "shared_core.dynamics"} & added
+
+
+def test_heavy_packages_are_not_imported_by_any_name_but_those_that_run_graphs() -> None:
+    code = "from langchain_dream import DreamRetriever, as_chat, pages_from_messages"
+    assert not HEAVY & {name.partition(".")[0] for name in loaded_by(code)}

@@ -54,7 +54,7 @@ class Policy:
         shapes = {name: tuple(np.shape(value)) for name, value in self.weights.items()}
         if shapes != dict(SHAPES):
             raise ConfigError(f"the policy has weights {shapes}, not {dict(SHAPES)}: train it anew")
-        if not all(np.isfinite(value).all() for value in (*self.weights.values(), self.prior)):
+        if not (np.isfinite(self.prior) and all(np.isfinite(one).all() for one in self.weights.values())):
             raise ConfigError("a weight of the policy is no finite number: train it anew")
 
     @classmethod

@@ -81,6 +81,12 @@ class AskingReport:
     seconds: float = 0.0
     fallbacks: dict[str, Counter[str]] = field(default_factory=dict)
     """Of each agent, how often the rule answered, by reason."""
+    failures: int = 0
+    """Errors and timeouts in a row, up to now."""
+
+    def begin(self) -> None:
+        """Count anew: what a dream may spend is its own, and a model that failed is tried again."""
+        vars(self).update(vars(AskingReport()))
 
     def to_dict(self) -> dict[str, object]:
         """Return plain values for JSON."""
@@ -132,7 +138,6 @@ class Asker:
         self.chat = model if isinstance(model, MeteredChat) else MeteredChat(model)
         self.limits = limits or AskingLimits()
         self.report = report if report is not None else AskingReport()
-        self._failures = 0
 
     def ask(self, task: Task[Made]) -> Made | None:
         """Return what a reply to a task says; None where the rule has to answer."""
@@ -184,7 +189,7 @@ class Asker:
         self, messages: Sequence[Sequence[ChatMessage]], tasks: Sequence[Task[Any]]
     ) -> list[tuple[ChatReply | None, str]]:
         """Return each reply, or None and why there is none."""
-        if self._failures >= self.limits.failures:
+        if self.report.failures >= self.limits.failures:
             return [(None, GAVE_UP)] * len(tasks)
         expected = [sum(estimate_tokens(message.content) for message in one) for one in messages]
         payable = self._payable(expected)
@@ -219,11 +224,11 @@ class Asker:
         if isinstance(reply, ChatContextError):
             return None, CONTEXT
         if isinstance(reply, Exception):
-            self._failures += 1
+            self.report.failures += 1
             self.report.tokens += expected
             logger.warning("the chat model failed: %s: %s", type(reply).__name__, reply)
             return None, TIMEOUT if isinstance(reply, TimeoutError) else FAILED
-        self._failures = 0
+        self.report.failures = 0
         told = (reply.prompt_tokens, reply.completion_tokens)
         known = [count for count in told if count is not None]
         self.report.tokens += sum(known) if len(known) == 2 else expected + estimate_tokens(reply.text)

@@ -53,7 +53,7 @@ class DreamCycle:
         config: Options.
         graph_keys: Metadata fields that say where a memory belongs; default: those of our own pages.
         extractor: Finds entities, such as ``SpacyExtractor`` or one that asks a model; default: the rules.
-        asking: Report of the agents' chat model, for the report of the cycle.
+        asking: Report of the agents' chat model, for the report of the cycle; each run counts anew.
 
     Raises:
         ConfigError: The bank has no embedder.
@@ -142,6 +142,8 @@ class DreamCycle:
             DimensionMismatchError: The bank's embedder is not the one that it was filled with.
         """
         started = time.perf_counter()
+        if self.asking is not None:
+            self.asking.begin()
         self._check_embedder()
         with ExitStack() as stack:
             run_id, write = None, None

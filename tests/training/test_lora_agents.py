@@ -14,6 +14,7 @@ pytest.importorskip("peft", reason="the extra train is not installed")
 from shared_core import MemoryBank
 from shared_core.agents import DreamConfig, DreamCycle
 from shared_core.agents.asking import BUDGET, CONTEXT, Asker, AskingLimits, Task
+from shared_core.agents.llm_agents import llm_agents
 from shared_core.agents.parsing import JSON, DiagnosisReply, known
 from shared_core.agents.prompts import ShownPage, quotes_prompt
 from shared_core.bank.conversation import ConversationMemory
@@ -136,6 +137,20 @@ def test_where_adapters_write_nonsense_the_dream_is_the_rules(bank: MemoryBank, 
     assert told["answered"] == 0
     assert told["asked"] == sum(sum(counts.values()) for counts in told["fallbacks"].values()) > 0
     assert told["calls"] == 2 * told["asked"]
+
+
+def test_every_dream_has_a_budget_of_its_own(bank: MemoryBank) -> None:
+    chat = ScriptedChat("no json")
+    agents = llm_agents(chat, AskingLimits(calls=3))
+    cycle = DreamCycle.with_agents(bank, agents, config=QUICK)
+    first, second = (cycle.run(dry_run=True).agents for _ in range(2))
+    assert first["calls"] == second["calls"] == 3
+    assert len(chat.asked) == 6
+    broken = ScriptedChat(ChatError("down"))
+    cycle = DreamCycle.with_agents(bank, llm_agents(broken, AskingLimits(failures=1)), config=QUICK)
+    for _ in range(2):
+        cycle.run(dry_run=True)
+    assert len(broken.asked) == 2
 
 
 def test_the_command_dreams_with_adapters(bank: MemoryBank, folder: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ PACKAGES := shared_core langchain_dream llamaindex_dream
 export HF_HUB_OFFLINE = 1
 export ANONYMIZED_TELEMETRY = False
 
-.PHONY: help demo test test-slow lint format bench bench-node bench-retrieval bench-locomo bench-poison bench-policy docs results stability law stream figures clean
+.PHONY: help demo test test-slow lint format bench bench-train bench-node bench-retrieval bench-locomo bench-poison bench-policy docs results stability law stream figures clean
 
 help: ## Show what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -68,6 +68,16 @@ bench-policy: $(VENV)/.dev ## What the small policy learns over the rules, into 
 
 stability: $(VENV)/.dev ## Twenty dreams in a row over LoCoMo's conversations: half an hour
 	$(BIN)/dream eval stability --data $(or $(DATA),../shared/data)/locomo/locomo5.json
+
+bench-train: $(VENV)/.dev ## SmolLM2's adapters into .benchmarks/lora: data, SFT, GRPO, held-out checks; an hour and more, resumable
+	$(INSTALL) --editable '.[lm]'
+	mkdir -p .benchmarks/lora
+	test -d .benchmarks/lora/data || $(BIN)/dream train data --msc $(or $(DATA),../shared/data)/msc \
+		--talks 16 --per-talk 10 --out .benchmarks/lora/data
+	$(BIN)/dream train sft .benchmarks/lora/data --agent all --examples 96 --out .benchmarks/lora/sft
+	$(BIN)/dream train check .benchmarks/lora/data --adapters .benchmarks/lora/sft --limit 32
+	$(BIN)/dream eval signals .benchmarks/lora/data --adapters .benchmarks/lora/sft --out .benchmarks/lora/signals \
+		--seeds 3 --steps 5 --learning-rate 5e-5 --temperature 0.7 --limit 32
 
 law: $(VENV)/.dev ## Compare laws of the weights' update
 	$(BIN)/dream eval law --data $(or $(DATA),../shared/data) --limit 3

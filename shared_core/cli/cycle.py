@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from shared_core.cli import cycle_report, dream_options, options
+from shared_core.cli import cycle_report, dream_options, lora_options, options
 from shared_core.cli.console import emit, progress_bar
 from shared_core.cli.interrupt import Interrupted, stop_on_interrupt
 from shared_core.errors import ConfigError
@@ -139,6 +139,8 @@ def _lora(model: str | None, adapters: Path | None, calls: int | None, config: D
         raise ConfigError(
             "--agents lora needs --model smollm2 or FOLDER, and --adapters DIR of dream train sft"
         )
+    # a new adapter writes nothing that can be used: every question would be asked twice for nothing
+    lora_options.check_adapters(adapters, lora_options.agents_of(lora_options.ALL))
     limits = LIMITS if calls is None else replace(LIMITS, calls=calls)
     return lora_agents(Backbone.load(model, adapters=adapters), limits, gamma=config.gamma)
 

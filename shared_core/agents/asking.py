@@ -143,11 +143,15 @@ class Asker:
         """Return what a reply to a task says; None where the rule has to answer."""
         return self.ask_all([task])[0]
 
-    def ask_all(self, tasks: Sequence[Task[Made]]) -> list[Made | None]:
-        """Return what the replies to some tasks say; together where the model can, else one by one."""
-        if not isinstance(self.chat.model, BatchChatModel):
-            return [self._settled([task])[0] for task in tasks]
-        return self._settled(tasks) if tasks else []
+    def ask_all(self, tasks: Sequence[Task[Made] | None]) -> list[Made | None]:
+        """Return what the replies to some tasks say, None in the place of no task.
+
+        They are asked together where the model can, else one by one.
+        """
+        given = [task for task in tasks if task is not None]
+        together = [given] if isinstance(self.chat.model, BatchChatModel) else [[task] for task in given]
+        made = iter([one for part in together if part for one in self._settled(part)])
+        return [None if task is None else next(made) for task in tasks]
 
     # ---- inner
 

@@ -49,10 +49,8 @@ class LlmAnalyst:
         allowed = set(usable(graph).tolist())
         worst_first = sorted(failures, key=lambda failure: failure[1].f1)
         tasks = [diagnosis_task(graph, *failure, allowed, brief=self._brief) for failure in worst_first]
-        named = iter(self.asker.ask_all([task for task in tasks if task is not None]))
         found: list[Diagnosis] = []
-        for failure, task in zip(worst_first, tasks, strict=True):
-            diagnosis = next(named) if task is not None else None
+        for failure, diagnosis in zip(worst_first, self.asker.ask_all(tasks), strict=True):
             found += [diagnosis] if diagnosis else self._rules.diagnose(graph, [failure])
         return found
 

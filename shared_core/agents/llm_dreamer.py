@@ -46,10 +46,8 @@ class LlmDreamer:
         """Return probes in the order of targets; the seed is the rules', the model answers at 0."""
         allowed = set(usable(graph).tolist())
         tasks = [question_task(graph, target, allowed, brief=self._brief) for target in targets]
-        worded = iter(self.asker.ask_all([task for task in tasks if task is not None]))
         found: list[Probe] = []
-        for target, task in zip(targets, tasks, strict=True):
-            probe = next(worded) if task is not None else None
+        for target, probe in zip(targets, self.asker.ask_all(tasks), strict=True):
             found += [probe] if probe else self._rules.probe(graph, [target], seed=seed)
         return list(dict.fromkeys(found))
 

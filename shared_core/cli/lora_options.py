@@ -41,6 +41,11 @@ Adapters = Annotated[
 ]
 Signals = Annotated[str, typer.Option("--signal", help="Only cases of a kind: dream, real, or both.")]
 Top = Annotated[float, typer.Option(help="Share of the cases, the most discriminative ones.")]
+Group = Annotated[int, typer.Option(min=2, help="Replies drawn per prompt.")]
+Accumulation = Annotated[int, typer.Option(min=1, help="Prompts per update.")]
+Exploration = Annotated[
+    float, typer.Option(min=0.0, help="Replies are drawn so much warmer, as a share; it falls to 0.")
+]
 Temperature = Annotated[
     float, typer.Option(help="At which replies are drawn and learnt; a small model copies better below 1.")
 ]

@@ -132,9 +132,6 @@ def compare_signals(
     def judged(folder: Path) -> HeldOut | None:
         return _judged(backbone, training_set, practices, agent, folder, limit, stopped, progress)
 
-    def score(example: Any, replies: Sequence[str]) -> Any:
-        return practices.of(example.talk).score_group(example, replies)
-
     backbone.load_adapter(agent, start)
     rows = _row(BASELINE, None, judged(out / "baseline"))
     for seed in range(seeds):
@@ -145,7 +142,16 @@ def compare_signals(
             folder = out / f"{arm.signal}-{round(100 * arm.top)}-{seed}"
             backbone.load_adapter(agent, start)
             own = replace(config, signal=arm.signal, top=arm.top, seed=seed)
-            card = train_grpo(backbone, training_set, agent, folder, score, own, stop=stop, progress=progress)
+            card = train_grpo(
+                backbone,
+                training_set,
+                agent,
+                folder,
+                practices.score_group,
+                own,
+                stop=stop,
+                progress=progress,
+            )
             if card.finished:
                 rows += _row(name, seed, judged(folder))
     return rows

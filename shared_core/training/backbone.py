@@ -167,7 +167,7 @@ class Backbone:
             ``len(prompts) * samples`` replies, those to one prompt beside each other.
         """
         torch = torch_module()
-        encoded = [self.encode(prompt) for prompt in prompts for _ in range(samples)]
+        encoded = [tokens for tokens in map(self.encode, prompts) for _ in range(samples)]
         order = sorted(range(len(encoded)), key=lambda at: len(encoded[at]))
         found: dict[int, Rollout] = {}
         seeded = nullcontext() if seed is None else torch.random.fork_rng()

@@ -17,13 +17,17 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 from pydantic import ValidationError
 
 from shared_core.agents.protocol import Diagnosis, Probe, Retrieval
+from shared_core.chat import ChatMessage
 from shared_core.errors import ConfigError
 from shared_core.training.dataset_forms import ROWS, AgentName, Row, Signal, Split, TalkForm
+
+if TYPE_CHECKING:
+    from shared_core.chat.protocol import Role
 
 __all__ = [
     "AGENTS",
@@ -37,6 +41,7 @@ __all__ = [
     "TrainingSet",
     "Utterance",
     "diagnosis_of",
+    "messages_of",
     "probe_of",
     "read_training_set",
     "retrieval_of",
@@ -205,6 +210,11 @@ def read_training_set(folder: Path) -> TrainingSet:
     if not isinstance(card, dict):
         raise ConfigError(f"{folder / CARD} must hold one JSON object")
     return _checked(folder, data, card)
+
+
+def messages_of(example: Example) -> tuple[ChatMessage, ...]:
+    """Return an example's prompt as messages."""
+    return tuple(ChatMessage(cast("Role", message["role"]), message["content"]) for message in example.prompt)
 
 
 def probe_of(example: Example) -> Probe:

@@ -29,11 +29,11 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
-from shared_core.chat import ChatMessage
 from shared_core.config import checked_whole
 from shared_core.errors import ConfigError
 from shared_core.training.advantages import group_advantages
 from shared_core.training.backbone_loading import needed, torch_module
+from shared_core.training.dataset import messages_of
 from shared_core.training.fine_tuning import Run, adapter_digest, arguments, put_order, trainer_class
 from shared_core.training.held_out import REPLY_TOKENS
 from shared_core.training.run_card import RunCard, installed_versions
@@ -185,7 +185,7 @@ def train_grpo(
     needed("trl")
     tokens = config.max_tokens or REPLY_TOKENS[agent]
     found = training_set.of(agent, "train", config.signal, config.top)
-    examples = [one for one in found if len(_encoded(backbone, one)) + tokens <= config.longest]
+    examples = [one for one in found if len(backbone.encode(messages_of(one))) + tokens <= config.longest]
     long = len(found) - len(examples)
     if not examples:
         raise ConfigError(
@@ -321,10 +321,6 @@ def warmed(model: Any) -> Iterator[Warmth]:
 
 
 # ---- inner
-
-
-def _encoded(backbone: Backbone, example: Example) -> list[int]:
-    return backbone.encode([ChatMessage(**message) for message in example.prompt])  # type: ignore[arg-type]
 
 
 def _rewards(

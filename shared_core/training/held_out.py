@@ -13,16 +13,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shared_core.chat import ChatMessage
 from shared_core.config import checked_whole
 from shared_core.errors import ConfigError
+from shared_core.training.dataset import messages_of
 
 if TYPE_CHECKING:
-    from shared_core.chat.protocol import Role
     from shared_core.training.backbone import Backbone
     from shared_core.training.dataset import Example, TrainingSet
     from shared_core.training.dataset_forms import AgentName, Signal, Split
@@ -154,11 +153,6 @@ def held_out_examples(
     checked_whole("limit", limit, 1)
     places = np.unique(np.linspace(0, len(found) - 1, min(limit, len(found))).round().astype(int))
     return [found[place] for place in places]
-
-
-def messages_of(example: Example) -> tuple[ChatMessage, ...]:
-    """Return an example's prompt as messages."""
-    return tuple(ChatMessage(cast("Role", message["role"]), message["content"]) for message in example.prompt)
 
 
 # ---- inner

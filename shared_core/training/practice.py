@@ -301,6 +301,10 @@ class Practices:
         self.config = config or DreamConfig()
         self._held: OrderedDict[str, Practice] = OrderedDict()
 
+    def score_group(self, example: Example, replies: Sequence[str]) -> list[Score]:
+        """Return what each of several replies to an example is worth, on its own talk."""
+        return self.of(example.talk).score_group(example, replies)
+
     def of(self, talk_name: str) -> Practice:
         """Return the practice of a talk; the ``KEPT`` last used ones are held.
 

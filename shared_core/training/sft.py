@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shared_core.chat import ChatMessage
 from shared_core.config import checked_whole
 from shared_core.errors import ConfigError
 from shared_core.training.backbone_loading import needed
+from shared_core.training.dataset import messages_of
 from shared_core.training.fine_tuning import Run, adapter_digest, arguments, put_order, trainer_class
 from shared_core.training.run_card import RunCard, installed_versions
 
@@ -140,7 +140,7 @@ def train_sft(
 
 def tokens_of(backbone: Backbone, example: Example) -> dict[str, list[int]]:
     """Return ``input_ids`` and ``labels`` of an example: prompt, reply and end mark."""
-    prompt = backbone.encode([ChatMessage(**message) for message in example.prompt])  # type: ignore[arg-type]
+    prompt = backbone.encode(messages_of(example))
     tokenizer = backbone.tokenizer
     reply = [*tokenizer(example.completion, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
     return {"input_ids": [*prompt, *reply], "labels": [IGNORED] * len(prompt) + reply}

@@ -42,7 +42,12 @@ def checked_whole(name: str, value: object, least: int = 1) -> None:
         raise ConfigError(f"{name}={value!r} must be a whole number, {least} or more")
 
 
-def _positive(name: str, value: float) -> None:
+def checked_positive(name: str, value: float) -> None:
+    """Refuse what is no finite number above 0.
+
+    Raises:
+        ConfigError: It is none.
+    """
     if not (isinstance(value, (int, float)) and math.isfinite(value) and value > 0):
         raise ConfigError(f"{name}={value!r} must be a finite number above 0")
 
@@ -164,7 +169,7 @@ class CouplingConfig:
             elif isinstance(item.default, int):
                 checked_whole(item.name, value, smallest.get(item.name, 1))
             else:
-                _positive(item.name, value)
+                checked_positive(item.name, value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,7 +238,7 @@ class ForgettingConfig:
             raise ConfigError(
                 f"probe='scalar' is exact for isotropic noise only, not {self.noise!r}: use 'full'"
             )
-        _positive("tau", self.tau)
+        checked_positive("tau", self.tau)
         for name in ("kappa", "eta", "lambda0", "k", "suspicion_gain"):
             _in_range(name, getattr(self, name), 0, 1e6)
         for name in ("gamma", "alpha_rec", "theta_c"):
@@ -304,7 +309,7 @@ class ConsolidationConfig:
 
     def __post_init__(self) -> None:
         _in_range("momentum", self.momentum, 0, 1)
-        _positive("temperature", self.temperature)
+        checked_positive("temperature", self.temperature)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -344,7 +349,7 @@ class RetrievalConfig:
         _one_of("backend", self.backend, get_args(SearchBackend))
         _in_range("min_weight", self.min_weight, 0, 1)
         _in_range("lambda_mult", self.lambda_mult, 0, 1)
-        _positive("rrf_k", self.rrf_k)
+        checked_positive("rrf_k", self.rrf_k)
         if self.score_threshold is not None and self.search_type == "associative":
             raise ConfigError("score_threshold is for cosines: search_type='associative' has no such scores")
         if self.score_threshold is not None:
@@ -381,6 +386,6 @@ class AssociativeConfig:
         for name in ("k", "rerank_top"):
             checked_whole(name, getattr(self, name))
         _in_range("min_weight", self.min_weight, 0, 1)
-        _positive("rrf_k", self.rrf_k)
+        checked_positive("rrf_k", self.rrf_k)
         _in_range("speaker_bonus", self.speaker_bonus, 0, 10)
         _in_range("bridge_share", self.bridge_share, 0, 1)

@@ -44,6 +44,19 @@ def group_advantages(rewards: ArrayLike, epsilon: float = EPSILON) -> FloatArray
     return found
 
 
+def drawing_temperature(temperature: float, exploration: float, done: float) -> float:
+    """Return t(1 + epsilon) at the beginning of a training, falling linearly to t.
+
+    Source: epsilon 0.2, decaying (Table 8) [S]; that it warms the draws is ours [O].
+
+    Args:
+        temperature: t.
+        exploration: epsilon.
+        done: Share of the training that is over, in [0, 1].
+    """
+    return temperature * (1.0 + exploration * (1.0 - done))
+
+
 def group_loss(log_probabilities: Numbers, advantages: Numbers) -> Numbers:
     """Return L = -mean(A * log pi) over all rollouts (Eq. 11); differentiable where torch is.
 

@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
-from shared_core.config import checked_whole
+from shared_core.config import checked_positive, checked_whole
 from shared_core.errors import ConfigError
-from shared_core.training.advantages import group_advantages
+from shared_core.training.advantages import drawing_temperature, group_advantages
 from shared_core.training.backbone_loading import needed, torch_module
 from shared_core.training.dataset import messages_of
 from shared_core.training.fine_tuning import Run, adapter_digest, arguments, put_order, trainer_class
@@ -129,8 +129,7 @@ class GrpoConfig:
         if self.max_tokens is not None:
             checked_whole("max_tokens", self.max_tokens)
         for name in ("learning_rate", "gradient_norm", "temperature"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ConfigError(f"{name}={getattr(self, name)!r} must be a finite number above 0")
+            checked_positive(name, getattr(self, name))
         for name in ("weight_decay", "exploration"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ConfigError(f"{name}={getattr(self, name)!r} must be a finite number, 0 or more")
@@ -168,7 +167,7 @@ def train_grpo(
         training_set: Its examples for training are asked; their completions are not looked at.
         agent: Whose adapter.
         out: Folder of this run.
-        score: For example ``lambda one, replies: practices.of(one.talk).score_group(one, replies)``.
+        score: For example ``practices.score_group``.
         config: Options.
         rewards: What the score depends on; told in the card, and part of what makes a run the same.
         stop: Asked after every step; when true, the run ends with a checkpoint.
@@ -286,8 +285,8 @@ class Cooling:
 
     def on_step_begin(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
         """Set the temperature of a step, replies and loss."""
-        left = 1 - state.global_step / state.max_steps
-        self.warmth.temperature = self.temperature * (1 + self.exploration * left)
+        done = state.global_step / state.max_steps
+        self.warmth.temperature = drawing_temperature(self.temperature, self.exploration, done)
 
 
 class SkipsNoLesson:

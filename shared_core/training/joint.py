@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shared_core.config import checked_whole
+from shared_core.config import checked_positive, checked_whole
 from shared_core.errors import ConfigError
-from shared_core.training.advantages import group_advantages, group_loss
+from shared_core.training.advantages import drawing_temperature, group_advantages, group_loss
 from shared_core.training.backbone_loading import torch_module
 from shared_core.training.dataset import AGENTS
 from shared_core.training.fine_tuning import adapter_digest, check_finite
@@ -79,8 +79,7 @@ class JointConfig:
         for name, lowest in least.items():
             checked_whole(name, getattr(self, name), lowest)
         for name in ("learning_rate", "gradient_norm", "temperature"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ConfigError(f"{name}={getattr(self, name)!r} must be a finite number above 0")
+            checked_positive(name, getattr(self, name))
         for name in ("exploration", "weight_decay"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ConfigError(f"{name}={getattr(self, name)!r} must be a finite number, 0 or more")
@@ -89,7 +88,7 @@ class JointConfig:
 
     def warmth(self, step: int) -> float:
         """Return t(1 + epsilon) of a step, counted from 0."""
-        return self.temperature * (1.0 + self.exploration * (1.0 - step / self.steps))
+        return drawing_temperature(self.temperature, self.exploration, step / self.steps)
 
 
 def train_joint(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shared_core.config import checked_whole
+from shared_core.config import checked_positive, checked_whole
 from shared_core.errors import ConfigError
 from shared_core.training.backbone_loading import needed
 from shared_core.training.dataset import messages_of
@@ -75,8 +75,7 @@ class SftConfig:
         if self.max_examples is not None:
             checked_whole("max_examples", self.max_examples)
         for name in ("learning_rate", "gradient_norm"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ConfigError(f"{name}={getattr(self, name)!r} must be a finite number above 0")
+            checked_positive(name, getattr(self, name))
         if self.batch % self.micro_batch:
             raise ConfigError(f"micro_batch={self.micro_batch} must divide batch={self.batch}")
 

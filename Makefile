@@ -7,7 +7,7 @@ PACKAGES := shared_core langchain_dream llamaindex_dream
 export HF_HUB_OFFLINE = 1
 export ANONYMIZED_TELEMETRY = False
 
-.PHONY: help demo test test-slow lint format bench bench-train bench-node bench-retrieval bench-locomo bench-poison bench-policy docs results stability law stream figures clean
+.PHONY: help demo test test-slow lint format bench bench-train bench-node bench-retrieval bench-cycle bench-sweep bench-terms bench-locomo bench-poison bench-policy cookbook docs results stability law stream figures screenshots clean
 
 help: ## Show what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -40,6 +40,20 @@ bench-node: $(VENV)/.dev ## What the dream node adds to a turn, and how soon a r
 bench-retrieval: $(VENV)/.dev ## Weighted retrieval against the plain store, 10,000 and 100,000 memories; JSON in .benchmarks/
 	mkdir -p .benchmarks
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks.retrieval
+
+bench-sweep: $(VENV)/.dev ## The forgetting sweep at 10,000, 100,000 and 1,000,000 memories; JSON in .benchmarks/
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks.sweep
+
+# the largest bank takes a minute to build, once, and some minutes to dream
+bench-cycle: $(VENV)/.dev ## A dream by rules over 300, 3,000 and 30,000 pages; JSON in .benchmarks/
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks.cycle
+
+bench-terms: $(VENV)/.dev ## The terms of preset hardened from 10,000 to 1,000,000 memories; JSON in .benchmarks/
+	mkdir -p .benchmarks
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks.terms
+
+cookbook: $(VENV)/.dev ## Run the notebooks of the cookbook anew, in place
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.notebooks cookbook/*.ipynb
 
 docs: $(VENV)/.docs ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
@@ -89,6 +103,9 @@ stream: $(VENV)/.dev ## Tasks, feedback and sweeps, without and with attackers
 
 figures: $(VENV)/.dev ## Draw the figures of docs/results.md anew
 	$(BIN)/dream eval figures --data $(or $(DATA),../shared/data) -o docs/figures
+
+screenshots: $(VENV)/.dev ## Take the pictures of docs/report.md anew; needs Chromium
+	$(BIN)/python -m tests.reporting.screenshots docs/figures
 
 clean: ## Remove the environment and everything built
 	rm -rf $(VENV) site dist .pytest_cache .mypy_cache .ruff_cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
     from langchain_dream.middleware import DreamMiddleware
     from langchain_dream.models import as_chat
     from langchain_dream.retriever import DreamRetriever
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __all__ = ["DreamMiddleware", "DreamNode", "DreamRetriever", "as_chat", "pages_from_messages"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +20,13 @@ if TYPE_CHECKING:
     from shared_core.errors import DreamError
     from shared_core.retrieval import BankRetriever, CrossEncoderReranker
     from shared_core.retrieval.associative import AssociativeRetriever
+    from shared_core.telemetry import disable_telemetry, enable_telemetry
     from shared_core.types import Embedder, Hit, Memory, MemoryState, Reranker
 
 __version__ = "0.1.0"
+
+# an application that sets up no logging is told nothing, warnings included
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 # chromadb and sqlalchemy take most of a second to import, so names load on first use
 _HOMES = {
@@ -46,6 +51,7 @@ _HOMES = {
     "shared_core.errors": ("DreamError",),
     "shared_core.retrieval": ("BankRetriever", "CrossEncoderReranker"),
     "shared_core.retrieval.associative": ("AssociativeRetriever",),
+    "shared_core.telemetry": ("disable_telemetry", "enable_telemetry"),
     "shared_core.types": ("Embedder", "Hit", "Memory", "MemoryState", "Reranker"),
 }
 
@@ -76,6 +82,8 @@ __all__ = [
     "TermEvidence",
     "TermResult",
     "activation_term",
+    "disable_telemetry",
+    "enable_telemetry",
     "packaged_embedder",
 ]
 

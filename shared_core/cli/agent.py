@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from shared_core.cli import options
+from shared_core.cli import complete, options
 from shared_core.cli.console import emit, progress_bar, safe, say, show
 from shared_core.errors import ConfigError
 
@@ -69,7 +69,9 @@ def agent(
         ),
     ] = None,
     injected: Annotated[int, typer.Option(min=1, help="Poisons per case of --data.")] = 4,
-    embedder: Annotated[str, typer.Option(help="minilm, or the directory of a model.")] = "minilm",
+    embedder: Annotated[
+        str, typer.Option(help=options.EMBEDDER_HELP, autocompletion=complete.embedders)
+    ] = "minilm",
     agent: Annotated[str, typer.Option(help="structured or open-ended.")] = "structured",
     small: Annotated[bool, typer.Option("--small", help="Small memories, one case per family.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of the noise.")] = 0,

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 from rich.text import Text
 
-from shared_core.cli import options
+from shared_core.cli import complete, options
 from shared_core.cli.console import emit, progress_bar, safe, say, show
 from shared_core.config import ForgettingConfig
 from shared_core.errors import ConfigError
@@ -42,11 +42,16 @@ def demo(
         Optional[Path],  # noqa: UP045
         typer.Option(help="Keep the collection in this new directory, to try other commands on it."),
     ] = None,
-    preset: Annotated[str, typer.Option(help="Parameters of the sweep: paper or hardened.")] = "hardened",
+    preset: Annotated[
+        str, typer.Option(help="Parameters of the sweep: paper or hardened.", autocompletion=complete.presets)
+    ] = "hardened",
     seed: Annotated[int, typer.Option(help="Seed of the noise.")] = 0,
     as_json: options.AsJson = False,
 ) -> None:
-    """Poison a small agent memory and watch what a sweep does about it; needs no network."""
+    """Poison a small agent memory and watch what a sweep does about it; needs no network.
+
+    Example: dream demo --keep ./demo
+    """
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     config = ForgettingConfig.preset(preset, seed=seed)  # type: ignore[arg-type]
     if keep is not None and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
+from shared_core.cli import complete
+
 if TYPE_CHECKING:
     from shared_core.bank.graph import GraphKeys
 
@@ -21,6 +23,7 @@ EmbedderName = Annotated[
         help="minilm, or the directory of the model that the collection was filled with; "
         "default: minilm where its dimension fits.",
         show_default=False,
+        autocompletion=complete.embedders,
     ),
 ]
 SessionKey = Annotated[

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from shared_core.cli import options, term_options
 from shared_core.cli.console import emit, moment, number, progress_bar, safe, say, show
+from shared_core.cli.nearby import memories_offered
 
 if TYPE_CHECKING:
     from shared_core.bank.explaining import Explanation, TermExplanation
@@ -44,7 +45,8 @@ def explain(
     with options.open_bank(
         location, collection, state, where, value_key=value_key, origin_key=origin_key
     ) as bank:
-        bank.get([memory_id])  # an unknown id is told before a model is loaded
+        with memories_offered(bank, memory_id):
+            bank.get([memory_id])  # an unknown id is told before a model is loaded
         bank.embedder = term_options.embedder_of(bank, embedder, config)
         with progress_bar():
             found = bank.explain(memory_id, config)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from shared_core.cli import options
+from shared_core.cli import complete, options
 from shared_core.cli.console import emit, progress_bar, show
 
 if TYPE_CHECKING:
@@ -32,7 +32,9 @@ def law(
         Optional[int],  # noqa: UP045
         typer.Option(min=1, help="Only the first cases of each family.", show_default=False),
     ] = None,
-    embedder: Annotated[str, typer.Option(help="minilm, or the directory of a model.")] = "minilm",
+    embedder: Annotated[
+        str, typer.Option(help=options.EMBEDDER_HELP, autocompletion=complete.embedders)
+    ] = "minilm",
     agent: Annotated[str, typer.Option(help="structured or open-ended.")] = "structured",
     seed: Annotated[int, typer.Option(help="Seed of the probes.")] = 0,
     as_json: options.AsJson = False,

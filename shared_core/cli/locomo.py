@@ -8,7 +8,7 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from shared_core.cli import options
+from shared_core.cli import complete, options
 from shared_core.cli.console import emit, progress_bar, show
 from shared_core.errors import ConfigError
 
@@ -33,7 +33,9 @@ def locomo(
             "dream-groundwork-only, dream-no-dreamer, dream-no-analyst, dream-no-decay."
         ),
     ] = DEFAULT_ARMS,
-    embedder: Annotated[str, typer.Option(help=options.EMBEDDER_HELP)] = "minilm",
+    embedder: Annotated[
+        str, typer.Option(help=options.EMBEDDER_HELP, autocompletion=complete.embedders)
+    ] = "minilm",
     limit: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option(min=1, help="Only the first conversations.", show_default=False),

@@ -6,6 +6,7 @@ Exit codes: 0 done, 2 bad input (whatever a user can mend), 1 a fault of ours, 1
 from __future__ import annotations
 
 import io
+import logging
 import os
 import sys
 from typing import cast
@@ -17,6 +18,7 @@ from shared_core.cli import (
     agent,
     cycle,
     demo,
+    doctor,
     explain,
     figures,
     fleet,
@@ -26,6 +28,7 @@ from shared_core.cli import (
     log,
     poison,
     policy_bench,
+    report,
     restore,
     signals,
     stability,
@@ -36,6 +39,7 @@ from shared_core.cli import (
     train_data,
     train_lora,
     train_policy,
+    ui,
     undo,
 )
 from shared_core.cli.console import safe
@@ -68,6 +72,9 @@ app.command("log")(log.log)
 app.command("undo")(undo.undo)
 app.command("restore")(restore.restore)
 app.command("explain")(explain.explain)
+app.command("report")(report.report)
+app.command("ui")(ui.ui)
+app.command("doctor")(doctor.doctor)
 evaluate.command("poison")(poison.poison)
 evaluate.command("table")(table.table)
 evaluate.command("figures")(figures.figures)
@@ -103,6 +110,9 @@ def main(arguments: list[str] | None = None) -> None:
         if isinstance(output, io.TextIOWrapper):
             # memories hold every character there is, a terminal's encoding does not
             output.reconfigure(errors="replace")
+    if not logging.root.handlers and logging.lastResort is not None:
+        # the library's own handler says nothing; who runs a command wants its warnings
+        logging.root.addHandler(logging.lastResort)
     code = _run(arguments)
     try:
         if sys.stdout is not None:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from shared_core.cli import complete
+from shared_core.cli.nearby import offer, places_offered
 from shared_core.errors import ConfigError, DreamError
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ Collection = Annotated[
         envvar="DREAM_COLLECTION",
         help="The collection.",
         show_default=False,
+        autocompletion=complete.collections,
     ),
 ]
 State = Annotated[
@@ -68,7 +71,9 @@ def open_bank(location: str, collection: str, state: str | None, where: str | No
     """
     from shared_core.bank import MemoryBank
 
-    return MemoryBank.open(location, collection, state_url=state, where=_filter(where), **options)
+    wanted = _filter(where)
+    with places_offered(location, collection):
+        return MemoryBank.open(location, collection, state_url=state, where=wanted, **options)
 
 
 EMBEDDER_HELP = "minilm, wordllama, e5, bge, or the directory of a model."
@@ -94,6 +99,7 @@ def open_embedder(name: str) -> Any:
     if not Path(name).is_dir():
         raise ConfigError(
             f"--embedder {shortened(name)!r} is neither {', '.join(named)} nor the directory of a model"
+            f"{offer(name, named)}"
         )
     return embedding.SentenceTransformerEmbedder(name)
 
@@ -152,9 +158,21 @@ def command(
 ) -> str:
     """Return a command line that can be copied into a shell; a password in ``state`` is masked."""
     words = ["dream", verb, item, location, "--collection", collection]
-    if state:
-        words += ["--state", _without_password(state)]
-    return shlex.join([*words, "--where", where] if where else words)
+    return shlex.join([*words, *_state_and_where(state, where)])
+
+
+def place(location: str, collection: str, state: str | None, where: str | None) -> list[str]:
+    """Return the words that name a bank in a command which may be run from any directory.
+
+    A password in ``state`` is masked.
+    """
+    anywhere = str(Path(location).resolve()) if Path(location).is_dir() else location
+    return [anywhere, "--collection", collection, *_state_and_where(state, where)]
+
+
+def _state_and_where(state: str | None, where: str | None) -> list[str]:
+    named = ["--state", _without_password(state)] if state else []
+    return [*named, "--where", where] if where else named
 
 
 def shortened(text: str, limit: int = 80) -> str:
@@ -173,6 +191,13 @@ def _is_place(text: str) -> bool:
     return text.startswith(("http://", "https://")) or Path(text).is_dir()
 
 
+def _position(text: str, error: Exception) -> str:
+    if not isinstance(error, json.JSONDecodeError):
+        return ""
+    rest = text[error.pos :]
+    return f" from character {error.pos + 1} on, at {shortened(rest, 12)!r}" if rest else ": it breaks off"
+
+
 def _filter(text: str | None) -> dict[str, Any] | None:
     if text is None:
         return None
@@ -180,7 +205,8 @@ def _filter(text: str | None) -> dict[str, Any] | None:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError(
-            f'--where {shortened(text)!r} is not JSON ({error}): write \'{{"user": "ada"}}\''
+            f"--where {shortened(text)!r} is not JSON{_position(text, error)} ({error}): "
+            'write \'{"user": "ada"}\''
         ) from None
     if not isinstance(value, dict) or not value:
         raise ConfigError(f"--where {shortened(text)!r} must be a JSON object with at least one key")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from shared_core.cli import options
+from shared_core.cli import complete, options
 from shared_core.cli.console import emit, progress_bar, say, show
 from shared_core.errors import ConfigError
 
@@ -39,7 +39,9 @@ def policy(
         str, typer.Option(help="Which, separated by commas; the rules are always measured.")
     ] = DEFAULT_ARMS,
     steps: Annotated[int, typer.Option(min=1, help="Steps over all failed questions.")] = 1000,
-    embedder: Annotated[str, typer.Option(help=options.EMBEDDER_HELP)] = "minilm",
+    embedder: Annotated[
+        str, typer.Option(help=options.EMBEDDER_HELP, autocompletion=complete.embedders)
+    ] = "minilm",
     out: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(

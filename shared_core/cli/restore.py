@@ -8,6 +8,7 @@ import typer
 
 from shared_core.cli import options
 from shared_core.cli.console import emit, say
+from shared_core.cli.nearby import memories_offered
 
 
 def restore(
@@ -23,7 +24,7 @@ def restore(
     Example: dream restore m42 ./chroma --collection memories
     """
     memory_id, location = options.sort_out(memory_id, location)
-    with options.open_bank(location, collection, state, where) as bank:
+    with options.open_bank(location, collection, state, where) as bank, memories_offered(bank, memory_id):
         run = bank.restore([memory_id])
     if as_json:
         emit(run.to_dict())

@@ -7,7 +7,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from shared_core.cli import options
+from shared_core.cli import complete, options
 from shared_core.cli.console import emit, progress_bar, show
 from shared_core.errors import ConfigError
 
@@ -18,7 +18,9 @@ SHOWN = ("cycles", "nodes", "growth", "unsupported", "rare_facts", "rare_retenti
 def stability(
     data: Annotated[Path, typer.Option(help="A file in LoCoMo's format.", show_default=False)],
     cycles: Annotated[str, typer.Option(help="After how many cycles to measure.")] = DEFAULT_CYCLES,
-    embedder: Annotated[str, typer.Option(help=options.EMBEDDER_HELP)] = "minilm",
+    embedder: Annotated[
+        str, typer.Option(help=options.EMBEDDER_HELP, autocompletion=complete.embedders)
+    ] = "minilm",
     limit: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option(min=1, help="Only the first conversations.", show_default=False),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from shared_core.cli import options
+from shared_core.cli import complete, options
 from shared_core.config import ForgettingConfig
 from shared_core.errors import ConfigError
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from shared_core.bank import MemoryBank
     from shared_core.types import Embedder
 
-Preset = Annotated[str, typer.Option(help="Parameters: paper or hardened.")]
-Agent = Annotated[str, typer.Option(help="Whose: structured or open-ended.")]
+Preset = Annotated[str, typer.Option(help="Parameters: paper or hardened.", autocompletion=complete.presets)]
+Agent = Annotated[str, typer.Option(help="Whose: structured or open-ended.", autocompletion=complete.agents)]
 Seed = Annotated[int, typer.Option(help="Seed of the noise.")]
 EmbedderName = Annotated[
     Optional[str],  # noqa: UP045 (read at run time, on Python 3.10 too)
@@ -25,6 +25,7 @@ EmbedderName = Annotated[
         help="For hardened: minilm, or the directory of the model that the collection was filled with; "
         "default: minilm where its dimension fits.",
         show_default=False,
+        autocompletion=complete.embedders,
     ),
 ]
 ValueKey = Annotated[

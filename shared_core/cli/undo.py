@@ -8,6 +8,7 @@ import typer
 
 from shared_core.cli import options
 from shared_core.cli.console import emit, say
+from shared_core.cli.nearby import runs_offered
 
 
 def undo(
@@ -23,7 +24,7 @@ def undo(
     Example: dream undo 19c1f4a2b3c-9f2e1a ./chroma --collection memories
     """
     run_id, location = options.sort_out(run_id, location)
-    with options.open_bank(location, collection, state, where) as bank:
+    with options.open_bank(location, collection, state, where) as bank, runs_offered(bank, run_id):
         done = bank.undo(run_id)
     if as_json:
         emit(done.to_dict())

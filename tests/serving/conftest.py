@@ -1,0 +1,5 @@
+"""The report's browser serves here too."""
+
+from tests.reporting.conftest import browser
+
+__all__ = ["browser"]

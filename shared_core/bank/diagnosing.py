@@ -26,6 +26,7 @@ SAME_MODEL = 0.5
 """Median cosine of keys embedded anew with their stored embeddings, from which those are of the keys [O]."""
 RELATED_MODEL = 0.25
 """And below which the model is another; between the two, more than the keys was embedded [O]."""
+_BLOCK = 4096
 
 
 @dataclass(frozen=True)
@@ -120,15 +121,26 @@ def _view(
     # removed by another process since the embeddings were read: nothing to compare
     found = [records.get(memory_id) for memory_id in ids]
     metadata = [{} if record is None else record.metadata for record in found]
+    unit, norms = _directions(matrix)
     return BankView(
         keys=["" if record is None else record.text for record in found],
         values=_column(metadata, bank.value_key),
-        unit=unit_rows(matrix),
+        unit=unit,
         embed=embed,
         origins=_column(metadata, bank.origin_key),
         config=config,
-        norms=np.linalg.norm(matrix.astype(np.float64), axis=1),
+        norms=norms,
     )
+
+
+def _directions(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return unit rows and (N,) norms; what is needed on the way does not grow with the bank."""
+    unit, norms = np.empty_like(matrix), np.empty(len(matrix))
+    for start in range(0, len(matrix), _BLOCK):
+        part = matrix[start : start + _BLOCK]
+        unit[start : start + _BLOCK] = unit_rows(part)
+        norms[start : start + _BLOCK] = np.linalg.norm(part.astype(np.float64), axis=1)
+    return unit, norms
 
 
 def _column(metadata: Sequence[Mapping[str, Any]], name: str | None) -> list[str] | None:

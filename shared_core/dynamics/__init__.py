@@ -12,20 +12,25 @@ from shared_core.dynamics.diagnosis import moments, threshold, update_suspicion
 from shared_core.dynamics.forgetting import decay_rate, update_weights
 from shared_core.dynamics.geometry import BankGeometry, as_matrix, measure
 from shared_core.dynamics.probing import (
+    BlockProbe,
     anisotropic_scale,
     bank_probe,
+    block_probe,
     noise_scale,
     probe_full,
     probe_scalar,
     sample_noise,
 )
+from shared_core.dynamics.running_moments import Moments
 from shared_core.dynamics.sweep import IterationTrace, SweepResult, SweepState, forgetting_sweep
 
 __all__ = [
     "BankGeometry",
+    "BlockProbe",
     "CouplingResult",
     "Group",
     "IterationTrace",
+    "Moments",
     "SweepResult",
     "SweepState",
     "activation",
@@ -33,6 +38,7 @@ __all__ = [
     "as_matrix",
     "attribute",
     "bank_probe",
+    "block_probe",
     "coherence",
     "consolidate",
     "decay_rate",

@@ -13,10 +13,12 @@ that it does not depend on how many others are flagged.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from shared_core.dynamics.blocks import SERIAL, Workers, blocks
 from shared_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -26,11 +28,12 @@ if TYPE_CHECKING:
 _RELATIVE_ROUNDING = 1e-12
 
 
-def moments(activation: FloatArray) -> tuple[float, float]:
+def moments(activation: FloatArray, workers: Workers = SERIAL) -> tuple[float, float]:
     """Return mean and population standard deviation over the bank (section 4.2).
 
     Args:
         activation: (N,) R.
+        workers: Threads that compute.
 
     Returns:
         Mean and deviation, in units of R; (0, 0) for an empty bank. A deviation that is no more than
@@ -38,7 +41,10 @@ def moments(activation: FloatArray) -> tuple[float, float]:
     """
     if activation.size == 0:
         return 0.0, 0.0
-    mean, std = float(activation.mean()), float(activation.std())
+    count, parts = len(activation), blocks(len(activation))
+    mean = sum(workers.map(lambda _number, part: float(activation[part].sum()), parts)) / count
+    squares = workers.map(lambda _number, part: float(np.square(activation[part] - mean).sum()), parts)
+    std = math.sqrt(sum(squares) / count)
     largest = max(abs(float(activation.min())), abs(float(activation.max())))
     return mean, std if std > _RELATIVE_ROUNDING * largest else 0.0
 
@@ -63,6 +69,7 @@ def update_suspicion(
     config: ForgettingConfig,
     *,
     flagged: BoolArray | None = None,
+    bank: tuple[float, float] | None = None,
 ) -> tuple[FloatArray, BoolArray]:
     """Raise the suspicion of abnormal memories, let it fade for the others (section 4.2).
 
@@ -75,6 +82,7 @@ def update_suspicion(
         config: eta, gamma and suspicion_gain.
         flagged: (N,) who is abnormal, where another diagnosis than the threshold has decided [O]; then
             -R is a score of 1 or more for whoever is flagged, and s <- min(1, s + suspicion_gain * -R).
+        bank: Mean and deviation of R over the bank, see :func:`moments`, where ``activation`` is a part.
 
     Returns:
         New suspicion (N,) in [0, 1], and a mask (N,) of the abnormal memories. Where all activations
@@ -93,7 +101,7 @@ def update_suspicion(
     if flagged is not None:
         abnormal, deviation = flagged, np.maximum(1.0, -activation)
     else:
-        mean, std = moments(activation)
+        mean, std = moments(activation) if bank is None else bank
         if std == 0.0:
             return faded, np.zeros(activation.shape, dtype=np.bool_)
         abnormal = np.asarray(activation < mean - config.eta * std)

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from shared_core.dynamics.blocks import SERIAL, Workers, blocks
 from shared_core.errors import ConfigError, InvalidMemoryError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from shared_core.types import Array, FloatArray
 
 SMALLEST_NORM, LARGEST_NORM = 1e-15, 1e15
@@ -62,11 +61,21 @@ def as_matrix(embeddings: Array) -> FloatArray:
     return matrix.astype(np.float32 if matrix.dtype == np.float16 else np.float64)
 
 
-def measure(embeddings: FloatArray) -> BankGeometry:
-    """Return norms, centroid and cosines, from two reads of the bank (section 4.1).
+def measure(
+    embeddings: FloatArray,
+    *,
+    norms: FloatArray | None = None,
+    total: FloatArray | None = None,
+    workers: Workers = SERIAL,
+) -> BankGeometry:
+    """Return norms, centroid and cosines, from two reads of the bank, or one (section 4.1).
 
     Args:
-        embeddings: (N, d) raw float32 or float64 rows, N at least 1.
+        embeddings: (N, d) float32 or float64 rows, N at least 1: raw, or of norm 1 where ``norms`` is given.
+        norms: (N,) norms of the raw rows, where the rows were divided by them; None for raw rows.
+        total: (d,) sum of the rows of norm 1, where it is kept up, see ``running_moments``: saves one read.
+            Only with ``norms``.
+        workers: Threads that read.
 
     Returns:
         The bank's geometry in float64. Cosines that differ only by rounding are made equal.
@@ -74,44 +83,79 @@ def measure(embeddings: FloatArray) -> BankGeometry:
     Raises:
         InvalidMemoryError: A row has no direction: its norm is 0, not finite, or beyond any embedder's.
     """
-    norms, total = _norms_and_sum(embeddings)
+    count, dim = embeddings.shape
+    parts = blocks(count, max(1, _BLOCK_ELEMENTS // max(1, dim)))
+    lengths = None
+    if norms is None:
+        norms, total = _norms_and_sum(embeddings, parts, workers)
+        lengths = norms
+    elif total is None:
+        total = _sum(embeddings, parts, workers)
     _reject_rows_without_direction(norms)
-    mean = total / len(norms)
+    mean = total / count
     length = float(np.linalg.norm(mean))
     rounding = 16 * float(np.finfo(embeddings.dtype).eps)
     if length <= rounding:
-        return BankGeometry(norms, np.zeros_like(mean), np.zeros(len(norms)), identical=False)
+        return BankGeometry(norms, np.zeros_like(mean), np.zeros(count), identical=False)
     direction = mean / length
-    cosines = np.clip(_dots(embeddings, direction) / norms, -1.0, 1.0)
+    cosines = _cosines(embeddings, direction, lengths, parts, workers)
     identical = bool(cosines.min() >= 1.0 - rounding)
     # Without noise a threshold would otherwise find outliers among rounding errors.
     if np.ptp(cosines) <= rounding:
-        cosines = np.full(len(norms), 1.0 if identical else float(cosines.mean()))
+        cosines = np.full(count, 1.0 if identical else float(cosines.mean()))
     return BankGeometry(norms, direction, cosines, identical)
 
 
-def _norms_and_sum(embeddings: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _norms_and_sum(
+    embeddings: FloatArray, parts: list[slice], workers: Workers
+) -> tuple[FloatArray, FloatArray]:
     """Return the norms (N,) and the sum of the unit vectors (d,), each block read once."""
-    count, dim = embeddings.shape
-    norms, total = np.empty(count), np.zeros(dim)
-    # Bad rows are named after the pass; testing each block would cost another read.
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        for part in _blocks(count, dim):
-            rows = embeddings[part]
+    norms = np.empty(len(embeddings))
+
+    def read(_number: int, part: slice) -> FloatArray:
+        rows = embeddings[part]
+        # Bad rows are named after the pass; testing each block would cost another read.
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
-            total += (1 / lengths) @ rows
             norms[part] = lengths
-    return norms, total
+            return np.asarray((1 / lengths) @ rows)
+
+    return norms, _added_up(workers.map(read, parts), embeddings.shape[1])
 
 
-def _dots(embeddings: FloatArray, direction: FloatArray) -> FloatArray:
-    # einsum reads rows at memory bandwidth; BLAS is slower on such a tall matrix, or waits for its threads.
-    return np.asarray(np.einsum("ij,j->i", embeddings, direction.astype(embeddings.dtype)))
+def _sum(embeddings: FloatArray, parts: list[slice], workers: Workers) -> FloatArray:
+    """Return the sum of the rows, (d,)."""
+    ones = np.ones(parts[0].stop, embeddings.dtype)
+    sums = workers.map(lambda _number, part: ones[: part.stop - part.start] @ embeddings[part], parts)
+    return _added_up(sums, embeddings.shape[1])
 
 
-def _blocks(count: int, dim: int) -> Iterator[slice]:
-    step = max(1, _BLOCK_ELEMENTS // max(1, dim))
-    return (slice(start, start + step) for start in range(0, count, step))
+def _added_up(sums: list[FloatArray], dim: int) -> FloatArray:
+    # one by one, in double precision: the result must not depend on who computed which
+    total = np.zeros(dim)
+    for part in sums:
+        total += part
+    return total
+
+
+def _cosines(
+    embeddings: FloatArray,
+    direction: FloatArray,
+    norms: FloatArray | None,
+    parts: list[slice],
+    workers: Workers,
+) -> FloatArray:
+    """Return cos(v, direction), (N,), of rows with these norms; of norm 1 where None."""
+    cosines = np.empty(len(embeddings))
+    narrow = direction.astype(embeddings.dtype)
+
+    def read(_number: int, part: slice) -> None:
+        # einsum reads at memory bandwidth; BLAS is slower on such a tall matrix, or waits for its threads.
+        dots = np.einsum("ij,j->i", embeddings[part], narrow)
+        np.clip(dots if norms is None else dots / norms[part], -1.0, 1.0, out=cosines[part])
+
+    workers.map(read, parts)
+    return cosines
 
 
 def _reject_rows_without_direction(norms: FloatArray) -> None:

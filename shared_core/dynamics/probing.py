@@ -15,10 +15,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from shared_core.dynamics.blocks import SERIAL, Workers, blocks
+from shared_core.dynamics.running_moments import Moments
 from shared_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -59,22 +63,24 @@ def noise_scale(norms: FloatArray, dim: int, config: ForgettingConfig) -> FloatA
     return np.full(len(norms), ratio / math.sqrt(dim))
 
 
-def anisotropic_scale(unit: FloatArray) -> FloatArray:
+def anisotropic_scale(bank: FloatArray | Moments, rounding: float | None = None) -> FloatArray:
     """Return the bank's spread per coordinate, normalised to mean square 1 [O: the source gives no shape].
 
     Args:
-        unit: (N, d) unit vectors.
+        bank: (N, d) unit vectors, or their moments.
+        rounding: Relative rounding of the vectors; None: of the dtype that is given.
 
     Returns:
         (d,) multipliers for Gaussian noise; ones where the bank does not vary at all.
     """
-    if unit.shape[0] == 0:
-        return np.ones(unit.shape[1])
-    spread = unit.std(axis=0, dtype=np.float64)
+    moments = bank if isinstance(bank, Moments) else Moments.of(bank)
+    if rounding is None:
+        rounding = float(np.finfo(np.float64 if isinstance(bank, Moments) else bank.dtype).eps)
+    spread = moments.std
     energy = math.sqrt(float(np.mean(np.square(spread)))) if spread.size else 0.0
     # Identical rows leave a spread of rounding errors, which would be blown up to noise with a direction.
-    if energy <= 4 * float(np.finfo(unit.dtype).eps):
-        return np.ones(unit.shape[1])
+    if energy <= 4 * rounding:
+        return np.ones(spread.shape)
     return np.asarray(spread / energy)
 
 
@@ -229,31 +235,102 @@ def _draw_projections(
     return along, np.maximum(rest, _TINY, out=rest), across
 
 
-def bank_probe(
-    matrix: FloatArray, geometry: BankGeometry, config: ForgettingConfig, rng: np.random.Generator
-) -> Probe:
-    """Return a function that probes the whole bank once, by the method that ``config.probe`` names.
+@dataclass(frozen=True, eq=False)
+class BlockProbe:
+    """Probes a bank block by block; each has a random stream of its own, so that any thread may draw it."""
+
+    parts: list[slice]
+    """The blocks, in order."""
+    draw: Callable[[int], tuple[FloatArray, FloatArray]]
+    """Number of a block in, one new probe of it out: cos(probe, v) and cos(probe, centroid), both (n,)."""
+
+
+def block_probe(
+    matrix: FloatArray,
+    geometry: BankGeometry,
+    config: ForgettingConfig,
+    rng: np.random.Generator,
+    *,
+    unit: bool = False,
+    moments: Moments | None = None,
+    workers: Workers = SERIAL,
+) -> BlockProbe:
+    """Return what probes a bank, by the method that ``config.probe`` names.
 
     Args:
-        matrix: (N, d) embeddings; read before the first call only, but for ``full``.
+        matrix: (N, d) embeddings; read before the first probe only, but for ``full``.
         geometry: Of the same embeddings.
         config: Noise and method.
-        rng: Source of randomness; each call draws on.
+        rng: Source of randomness: the first block draws from it, the others from streams that it seeds.
+        unit: The rows of ``matrix`` have norm 1, whatever the norms in ``geometry``.
+        moments: Of the unit vectors, where they are known; only anisotropic noise needs them.
+        workers: Threads that read.
     """
+    parts = blocks(len(matrix))
     dim = matrix.shape[1]
     scale = noise_scale(geometry.norms, dim, config)
     if geometry.identical or not scale.any():
-        ones = np.ones(len(scale))
-        return lambda: (ones, geometry.cosines)
+        return BlockProbe(parts, lambda number: _undisturbed(geometry.cosines[parts[number]]))
+    streams = _streams(rng, len(parts))
     if config.probe == "scalar" or (config.probe == "auto" and config.noise == "isotropic" and dim >= 2):
         # The scalar probe assumes that the centroid has a direction; without one its cosine is 0 throughout.
         directed = bool(geometry.direction.any())
 
-        def scalar() -> tuple[FloatArray, FloatArray]:
-            cos_self, cos_centroid = probe_scalar(geometry.cosines, dim, scale, rng)
-            return cos_self, cos_centroid if directed else geometry.cosines
+        def scalar(number: int) -> tuple[FloatArray, FloatArray]:
+            cosines = geometry.cosines[parts[number]]
+            cos_self, cos_centroid = probe_scalar(cosines, dim, scale[parts[number]], streams[number])
+            return cos_self, cos_centroid if directed else cosines
 
-        return scalar
-    unit = matrix / geometry.norms[:, None].astype(matrix.dtype)
-    spread = anisotropic_scale(unit) if config.noise == "anisotropic" else None
-    return lambda: probe_full(unit, geometry.direction, scale, config.noise, rng, spread)
+        return BlockProbe(parts, scalar)
+
+    def rows(part: slice) -> FloatArray:
+        return matrix[part] if unit else matrix[part] / geometry.norms[part, None].astype(matrix.dtype)
+
+    spread: FloatArray | None = None
+    if config.noise == "anisotropic":
+        if moments is None:
+            found = workers.map(lambda _number, part: Moments.of(rows(part)), parts)
+            moments = reduce(Moments.merged, found)
+        spread = anisotropic_scale(moments, float(np.finfo(matrix.dtype).eps))
+
+    def full(number: int) -> tuple[FloatArray, FloatArray]:
+        part = parts[number]
+        return probe_full(rows(part), geometry.direction, scale[part], config.noise, streams[number], spread)
+
+    return BlockProbe(parts, full)
+
+
+def bank_probe(
+    matrix: FloatArray, geometry: BankGeometry, config: ForgettingConfig, rng: np.random.Generator
+) -> Probe:
+    """Return a function that probes the whole bank once, as :func:`block_probe` does block by block.
+
+    Args:
+        matrix: (N, d) raw embeddings.
+        geometry: Of the same embeddings.
+        config: Noise and method.
+        rng: Source of randomness; each call draws on.
+    """
+    probe = block_probe(matrix, geometry, config, rng)
+    return lambda: whole(probe)
+
+
+def whole(probe: BlockProbe, workers: Workers = SERIAL) -> tuple[FloatArray, FloatArray]:
+    """Probe all blocks once; cos(probe, v) and cos(probe, centroid), both (N,)."""
+    if not probe.parts:
+        return np.empty(0), np.empty(0)
+    drawn = workers.map(lambda number, _part: probe.draw(number), probe.parts)
+    cos_self, cos_centroid = zip(*drawn, strict=True)
+    return np.concatenate(cos_self), np.concatenate(cos_centroid)
+
+
+def _undisturbed(cosines: FloatArray) -> tuple[FloatArray, FloatArray]:
+    return np.ones(len(cosines)), cosines
+
+
+def _streams(rng: np.random.Generator, count: int) -> list[np.random.Generator]:
+    """Return a generator per block: ``rng`` itself, then independent ones that are seeded from it."""
+    if count < 2:
+        return [rng]
+    seeds = np.random.SeedSequence(rng.integers(0, 1 << 32, size=4, dtype=np.uint32).tolist())
+    return [rng, *(np.random.Generator(np.random.SFC64(seed)) for seed in seeds.spawn(count - 1))]

@@ -20,15 +20,18 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from shared_core.dynamics.activation import activation
+from shared_core.dynamics.blocks import Workers, blocks
 from shared_core.dynamics.diagnosis import moments, update_suspicion
 from shared_core.dynamics.forgetting import update_weights
 from shared_core.dynamics.geometry import as_matrix, measure
-from shared_core.dynamics.probing import bank_probe
+from shared_core.dynamics.probing import block_probe, whole
 from shared_core.errors import ConfigError
 from shared_core.types import Array, FloatArray, Progress
 
 if TYPE_CHECKING:
     from shared_core.config import ForgettingConfig
+    from shared_core.dynamics.probing import BlockProbe
+    from shared_core.dynamics.running_moments import Moments
     from shared_core.types import BoolArray
 
 
@@ -100,39 +103,51 @@ def forgetting_sweep(
     *,
     progress: Progress | None = None,
     coupling: Decided | None = None,
+    norms: FloatArray | None = None,
+    unit_moments: Moments | None = None,
+    threads: int | None = None,
 ) -> SweepResult:
     """Run ``config.iterations`` rounds of probe, diagnose and update (sections 4.1 to 4.3 [S]).
 
     Args:
-        embeddings: (N, d) raw embeddings in stored units; never written to.
+        embeddings: (N, d) raw embeddings in stored units, or unit vectors with ``norms``; never written to.
         state: Columns of shape (N,), values in [0, 1]; never written to.
         config: Every constant of the sweep. Its ``seed`` is not used here: ``rng`` decides.
         rng: Source of randomness; the same generator state and inputs give the same result.
         progress: Called as ``progress("sweep", done, iterations)`` after each iteration.
         coupling: What ``judge`` or ``find_coupling`` says of these memories; given exactly with
             ``diagnosis='coupling'``.
+        norms: (N,) norms of the stored embeddings, where ``embeddings`` were divided by them.
+        unit_moments: Moments of these unit vectors, where they are kept up: saves one of two reads. Only with
+            ``norms``.
+        threads: How many compute, 1 or more; no result depends on it. Default: the processors of this
+            process, or OMP_NUM_THREADS where that is fewer.
 
     Returns:
         New arrays. An empty bank gives empty arrays; one memory, or identical embeddings, never abnormal.
 
     Raises:
         ConfigError: Shapes disagree, a state value is outside [0, 1], or ``probe='scalar'`` with d = 1;
-            or ``coupling`` does not fit ``config.diagnosis``.
+            or ``coupling`` does not fit ``config.diagnosis``; or moments of other vectors than these.
         InvalidMemoryError: A row has zero or non-finite norm; the message quotes the row's index.
     """
     matrix = as_matrix(embeddings)
     columns = _validated_state(state, matrix.shape)
     _check_diagnosis(config, coupling, len(matrix))
+    _check_known(matrix.shape, norms, unit_moments)
     if len(matrix) == 0:
         return _empty_result()
-    geometry = measure(matrix)
-    if coupling is not None:
-        return _iterate(
-            columns, lambda: -coupling.score, coupling.flagged, config, progress, held=coupling.held
+    total = None if unit_moments is None else unit_moments.total
+    with Workers(threads) as workers:
+        geometry = measure(matrix, norms=norms, total=total, workers=workers)
+        if coupling is not None:
+            known = -coupling.score
+            return _iterate(columns, lambda: known, config, workers, progress, decided=coupling)
+        probe = block_probe(
+            matrix, geometry, config, rng, unit=norms is not None, moments=unit_moments, workers=workers
         )
-    probe = bank_probe(matrix, geometry, config, rng)
-    cos_bank_mean = float(geometry.cosines.mean())
-    return _iterate(columns, lambda: activation(*probe(), cos_bank_mean, config), None, config, progress)
+        typical = float(geometry.cosines.mean())
+        return _iterate(columns, lambda: _respond(probe, typical, config, workers), config, workers, progress)
 
 
 def _check_diagnosis(config: ForgettingConfig, coupling: Decided | None, count: int) -> None:
@@ -146,34 +161,83 @@ def _check_diagnosis(config: ForgettingConfig, coupling: Decided | None, count: 
         raise ConfigError(f"coupling of shape {coupling.score.shape} and {count} memories must agree")
 
 
+def _check_known(shape: tuple[int, ...], norms: FloatArray | None, moments: Moments | None) -> None:
+    if norms is not None and norms.shape != shape[:1]:
+        raise ConfigError(f"norms of shape {norms.shape} and embeddings of shape {shape} must agree")
+    if moments is not None and (norms is None or (moments.count, *moments.mean.shape) != shape):
+        raise ConfigError(
+            f"unit_moments of {moments.count} vectors of shape {moments.mean.shape} and embeddings of shape "
+            f"{shape} must agree, and need norms=..."
+        )
+
+
+def _respond(probe: BlockProbe, typical: float, config: ForgettingConfig, workers: Workers) -> FloatArray:
+    """Probe the bank once; return R, (N,)."""
+    if "retrieval" in config.terms and config.retrieval_form == "softmax":
+        # it sums over the bank
+        return activation(*whole(probe, workers), typical, config)
+    return np.concatenate(
+        workers.map(lambda number, _part: activation(*probe.draw(number), typical, config), probe.parts)
+    )
+
+
 def _iterate(
     state: SweepState,
     respond: Callable[[], FloatArray],
-    flagged: BoolArray | None,
     config: ForgettingConfig,
+    workers: Workers,
     progress: Progress | None,
-    held: BoolArray | None = None,
+    decided: Decided | None = None,
 ) -> SweepResult:
-    weights, suspicion = state.weights, state.suspicion
-    total = np.zeros(len(weights))
-    counts = np.zeros(len(weights), dtype=np.int64)
+    running = _Running(state, config, decided, workers)
     trace: list[IterationTrace] = []
     for done in range(1, config.iterations + 1):
-        response = respond()
-        suspicion, abnormal = update_suspicion(suspicion, response, config, flagged=flagged)
-        weights = update_weights(weights, suspicion, state.consolidation, abnormal, config)
-        if held is not None:
-            # neither cleared nor guilty: a flood above the cap must not bring back what was forgotten
-            weights = np.where(held, state.weights, weights)
-            suspicion = np.where(held, state.suspicion, suspicion)
-        total += response
-        counts += abnormal
-        mean, std = moments(response)
-        theta = mean - config.eta * std if flagged is None else None
-        trace.append(IterationTrace(mean, std, theta, int(abnormal.sum()), float(weights.mean())))
+        trace.append(running.step(respond()))
         if progress is not None:
             progress("sweep", done, config.iterations)
-    return SweepResult(weights, suspicion, total / config.iterations, counts, tuple(trace))
+    mean_activation = running.total / config.iterations
+    return SweepResult(running.weights, running.suspicion, mean_activation, running.counts, tuple(trace))
+
+
+class _Running:
+    """The columns that a sweep changes, (N,) each."""
+
+    def __init__(
+        self, state: SweepState, config: ForgettingConfig, decided: Decided | None, workers: Workers
+    ) -> None:
+        self._before, self._config, self._decided, self._workers = state, config, decided, workers
+        self.weights, self.suspicion = state.weights.copy(), state.suspicion.copy()
+        self.total = np.zeros(len(self.weights))
+        self.counts = np.zeros(len(self.weights), dtype=np.int64)
+
+    def step(self, response: FloatArray) -> IterationTrace:
+        """Diagnose by R, (N,), and update every memory."""
+        bank = mean, std = moments(response, self._workers)
+        updated = self._workers.map(
+            lambda _number, part: self._update(part, response[part], bank), blocks(len(response))
+        )
+        abnormal, weight = (sum(column) for column in zip(*updated, strict=True))
+        theta = mean - self._config.eta * std if self._decided is None else None
+        return IterationTrace(mean, std, theta, int(abnormal), weight / len(response))
+
+    def _update(self, part: slice, response: FloatArray, bank: tuple[float, float]) -> tuple[int, float]:
+        """Update one block; return how many were abnormal and the sum of the new weights."""
+        before, decided = self._before, self._decided
+        flagged = None if decided is None else decided.flagged[part]
+        suspicion, abnormal = update_suspicion(
+            self.suspicion[part], response, self._config, flagged=flagged, bank=bank
+        )
+        weights = update_weights(
+            self.weights[part], suspicion, before.consolidation[part], abnormal, self._config
+        )
+        if decided is not None and decided.held is not None:
+            # neither cleared nor guilty: a flood above the cap must not bring back what was forgotten
+            weights = np.where(decided.held[part], before.weights[part], weights)
+            suspicion = np.where(decided.held[part], before.suspicion[part], suspicion)
+        self.weights[part], self.suspicion[part] = weights, suspicion
+        self.total[part] += response
+        self.counts[part] += abnormal
+        return int(np.count_nonzero(abnormal)), float(weights.sum())
 
 
 def _validated_state(state: SweepState, shape: tuple[int, ...]) -> SweepState:

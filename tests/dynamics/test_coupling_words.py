@@ -56,7 +56,7 @@ def test_shared_ngrams_agree_with_brute_force(seed: int) -> None:
     assert listed == expected
     assert found.frequency.tolist() == [len(listed[found.text(g)]) for g in range(len(found.frequency))]
     for row in range(len(texts)):
-        grams = [found.text(gram) for gram in found.grams_of(row)]
+        grams = [found.text(gram) for gram in found.grams_of(np.array([row]))]
         assert len(grams) == len(set(grams))
         assert set(grams) == {gram for gram, rows in expected.items() if row in rows}
 
@@ -86,13 +86,13 @@ def test_taking_documents_out_agrees_with_brute_force(seed: int) -> None:
     expected = brute_force(left)
     listed = {found.text(gram): set(found.documents(gram).tolist()) for gram in range(len(found.frequency))}
     assert listed == expected
-    assert found.tokens == SharedNgrams(left).tokens
+    assert list(found.tokens) == list(SharedNgrams(left).tokens) == [tokenize(text, 1000) for text in left]
+    covered = found.coverage(np.arange(len(left)), np.arange(len(found.frequency)))
     for row in range(len(left)):
-        grams = [found.text(gram) for gram in found.grams_of(row)]
+        grams = [found.text(gram) for gram in found.grams_of(np.array([row]))]
         assert sorted(grams) == sorted(gram for gram, held in expected.items() if row in held)
-        every = found.marker(np.arange(len(found.frequency)))
         shared = {word for gram in grams for word in gram}
-        assert found.coverage(row, every).tolist() == [word in shared for word in found.tokens[row]]
+        assert covered[row].tolist() == [word in shared for word in found.tokens[row]]
     assert whole.take(np.arange(len(texts))) is whole
     assert whole.take(np.arange(0)).count == 0
 
@@ -106,7 +106,7 @@ def test_coverage_marks_whole_grams_only() -> None:
     texts = ["pay red lion now red", "the red lion sleeps", "red"]
     found = SharedNgrams(texts)
     pair = [gram for gram in range(len(found.frequency)) if found.text(gram) == ("red", "lion")]
-    covered = found.coverage(0, found.marker(np.array(pair)))
+    (covered,) = found.coverage(np.array([0]), np.array(pair))
     assert covered.tolist() == [False, True, True, False, False]
     assert longest_run(found.tokens[0], covered) == "red lion"
     assert longest_run(found.tokens[0], ~covered) == "now red"

@@ -12,7 +12,8 @@ from shared_core.dynamics.coupling.groups import (
     propose,
     propose_extended,
 )
-from shared_core.dynamics.coupling.ngrams import SharedNgrams, longest_run, tokenize
+from shared_core.dynamics.coupling.ngrams import SharedNgrams, longest_run
+from shared_core.dynamics.coupling.tokens import Tokens, number_tokens, tokenize
 
 __all__ = [
     "Candidate",
@@ -24,6 +25,7 @@ __all__ = [
     "Ratios",
     "SharedNgrams",
     "Stems",
+    "Tokens",
     "closure",
     "distinct_rows",
     "find_candidates",
@@ -31,6 +33,7 @@ __all__ = [
     "find_stems",
     "longest_run",
     "measure",
+    "number_tokens",
     "propose",
     "propose_extended",
     "ratios",

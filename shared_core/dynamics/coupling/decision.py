@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -65,6 +66,11 @@ class Group:
     ratios: Ratios | None = None
     """The factors of the score."""
 
+    def holds(self, row: int) -> bool:
+        """Return whether a memory is a member."""
+        place = int(np.searchsorted(self.members, row))
+        return place < len(self.members) and int(self.members[place]) == row
+
 
 @dataclass(frozen=True, eq=False)
 class CouplingResult:
@@ -100,15 +106,25 @@ class CouplingResult:
             [group for group in self.groups if not group.flagged],
             self.weaker,
         ):
-            holding = [group for group in kind if row in group.members]
+            holding = [group for group in kind if group.holds(row)]
             if holding:
                 return max(holding, key=lambda group: group.score)
         return None
 
     def group_of(self, row: int) -> Group | None:
         """Return the strongest flagged group that holds a memory."""
-        holding = [group for group in self.groups if group.flagged and row in group.members]
-        return max(holding, key=lambda group: group.score, default=None)
+        strongest = int(self._strongest_flagged[row])
+        return None if strongest < 0 else self.groups[strongest]
+
+    @cached_property
+    def _strongest_flagged(self) -> Array:
+        """(N,) place in ``groups`` of the strongest flagged one that holds a memory, -1 where none does."""
+        found = np.full(len(self.flagged), -1, np.int32)
+        # who is written last stays: the strongest, and of equals the first
+        for place in sorted(range(len(self.groups)), key=lambda place: (self.groups[place].score, -place)):
+            if self.groups[place].flagged:
+                found[self.groups[place].members] = place
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -279,13 +295,21 @@ def closure(
     candidate = proposal.candidate
     if values is None:
         return candidate.members
-    inside = np.zeros(keys.count, np.bool_)
-    inside[candidate.members] = True
-    core = [gram for gram in candidate.key_grams if inside[keys.documents(gram)].sum() >= 0.5 * inside.sum()]
-    in_key = _held(keys, core)
+    members, values_shared = candidate.members, candidate.value_grams
+    core = [
+        gram
+        for gram in candidate.key_grams
+        if np.isin(keys.documents(int(gram)), members).sum() >= 0.5 * len(members)
+    ]
+    # nobody else can belong to it: rows that hold nothing of it are never looked at
+    holding = [keys.documents(int(gram)) for gram in core]
+    saying = [values.documents(int(gram)) for gram in values_shared]
+    rows = np.unique(np.concatenate([members, *holding, *saying]))
+    inside = np.isin(rows, members)
+    in_key = _times(rows, holding)
     typical = float(np.median(in_key[inside]))
     at_least = max(2.0, config.closure_member * typical)
-    in_value = _held(values, candidate.value_grams) / max(1, len(candidate.value_grams))
+    in_value = _times(rows, saying) / max(1, len(values_shared))
     joins = in_key >= max(2.0, config.closure_whole * typical)
     if named_ratio(proposal, config) >= 1.0:
         # who only mentions the trigger, a patient's own honest record, is no part of the rule
@@ -295,17 +319,14 @@ def closure(
     if proposal.payload < config.closure_payload:
         whole[:] = False
     hot = spanned | (inside & whole)
-    family = np.zeros(keys.count, np.bool_)
-    family[stems.stem[hot]] = True
-    return np.flatnonzero(hot | (inside & family[stems.stem]))
+    stem = stems.stem[rows]
+    return rows[hot | (inside & np.isin(stem, stem[hot]))]
 
 
-def _held(ngrams: SharedNgrams, grams: Sequence[int] | Array) -> Array:
-    """Count per document how many of the n-grams it holds."""
-    held = np.zeros(ngrams.count, np.int64)
-    for gram in grams:
-        held[ngrams.documents(int(gram))] += 1
-    return held
+def _times(rows: Array, lists: Sequence[Array]) -> Array:
+    """Count for each of some rows, ascending, in how many of the lists, which hold no others, it is."""
+    held = np.searchsorted(rows, np.concatenate([np.zeros(0, np.int64), *lists]))
+    return np.bincount(held, minlength=len(rows))
 
 
 def _group(proposal: Proposal, proof: Evidence, factors: Ratios, members: Array, *, flagged: bool) -> Group:

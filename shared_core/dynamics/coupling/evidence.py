@@ -5,7 +5,8 @@ group, and multiplies the ratios to one score.
 
 Does not know: how groups are found, what is done with the score, which model embeds.
 
-Source: none, ours [O]; constants in ``CouplingConfig``. Memory is a few rows times N, never N x N.
+Source: none, ours [O]; constants in ``CouplingConfig``. All groups are compared with a block of the bank at
+once, so that the bank is read once and memory does not grow with it.
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ Embed: TypeAlias = "Callable[[list[str]], FloatArray]"
 _NOBODY = -2.0
 _SMALLEST_SPREAD = 1e-3
 _EMPTY = "."
+_BLOCK = 4096
+"""Memories that are compared at once."""
+TYPICAL = 20_000
+"""Memories up to which all cosines of the sampled ones give the median; above, so many of them [O]."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +54,14 @@ def spread(unit: FloatArray, rows: int, rng: np.random.Generator) -> float:
         rng: Source of randomness.
     """
     sample = rng.choice(len(unit), min(len(unit), rows), replace=False)
-    cosines = unit[sample] @ unit.T
-    own = np.zeros(cosines.shape, np.bool_)
-    own[np.arange(len(sample)), sample] = True
-    nearest = np.where(own, _NOBODY, cosines).max(axis=1)
-    return max(_SMALLEST_SPREAD, float(np.median(nearest) - np.median(cosines[~own])))
+    vectors = unit[sample]
+    alone = [np.array([row]) for row in sample.tolist()]
+    nearest = _nearest_outside(vectors, np.ones(len(sample), np.int64), alone, unit)
+    size = len(unit)
+    # a stream of its own: what is drawn after it does not depend on the bank's size
+    among = np.arange(size) if size <= TYPICAL else rng.spawn(1)[0].choice(size, TYPICAL, replace=False)
+    cosines = (vectors @ unit[among].T)[among != sample[:, None]]
+    return max(_SMALLEST_SPREAD, float(np.median(nearest) - np.median(cosines)))
 
 
 def measure(
@@ -78,23 +86,43 @@ def measure(
         texts += [" ".join(keys.tokens[row]) or _EMPTY for row in proposal.sample]
     if not texts:
         return []
-    vectors, place = embed(texts), 0
-    found: list[Evidence] = []
-    for proposal in proposals:
-        size = len(proposal.sample)
-        part = vectors[place : place + 2 * size]
-        found.append(_occlusion(part[:size], part[size:], proposal.candidate.members, unit, scale))
-        place += 2 * size
-    return found
+    vectors = embed(texts)
+    sizes = np.array([2 * len(proposal.sample) for proposal in proposals], np.int64)
+    nearest = _nearest_outside(vectors, sizes, [one.candidate.members for one in proposals], unit)
+    ends = np.cumsum(sizes)[:-1]
+    return [
+        _occlusion(part[: len(part) // 2], outside, scale)
+        for part, outside in zip(np.split(vectors, ends), np.split(nearest, ends), strict=True)
+    ]
 
 
-def _occlusion(
-    remainder: FloatArray, full: FloatArray, members: Array, unit: FloatArray, scale: float
-) -> Evidence:
-    outside = np.vstack([remainder, full]) @ unit.T
-    outside[:, members] = _NOBODY
-    nearest = outside.max(axis=1)
-    without, within = nearest[: len(remainder)], nearest[len(remainder) :]
+def _nearest_outside(
+    vectors: FloatArray, sizes: Array, groups: Sequence[Array], unit: FloatArray
+) -> FloatArray:
+    """Return for each vector its largest cosine with a memory outside its group.
+
+    Args:
+        vectors: (V, d) of all groups, one group after the other.
+        sizes: (G,) vectors of each group.
+        groups: G times the rows of its memories, ascending.
+        unit: (N, d) the bank.
+    """
+    ends = np.cumsum(sizes)
+    edges = np.append(np.arange(0, len(unit), _BLOCK), len(unit))
+    borders = np.array([np.searchsorted(group, edges) for group in groups])
+    nearest = np.full(len(vectors), _NOBODY, vectors.dtype)
+    for block, (begin, end) in enumerate(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)):
+        cosines = vectors @ unit[begin:end].T
+        for group in np.flatnonzero(borders[:, block] < borders[:, block + 1]).tolist():
+            members = groups[group][borders[group, block] : borders[group, block + 1]]
+            cosines[ends[group] - sizes[group] : ends[group], members - begin] = _NOBODY
+        np.maximum(nearest, cosines.max(axis=1), out=nearest)
+    return nearest
+
+
+def _occlusion(remainder: FloatArray, outside: FloatArray, scale: float) -> Evidence:
+    """Return what the keys without the span say, by the nearest memories outside without and with it."""
+    without, within = outside[: len(remainder)], outside[len(remainder) :]
     others = ~np.eye(len(remainder), dtype=np.bool_)
     among = (remainder @ remainder.T)[others].reshape(len(remainder), -1)
     return Evidence(

@@ -72,17 +72,27 @@ def find_stems(keys: SharedNgrams, config: CouplingConfig) -> Stems:
     known, first = np.unique(wholes, return_index=True)
     stem = first[np.searchsorted(known, wholes)] if keys.count else np.zeros(0, np.int64)
     extends = np.zeros(keys.count, np.bool_)
-    sizes = np.array([len(tokens) for tokens in keys.tokens], np.int64)
-    begin = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
-    words = np.arange(len(owner)) - begin[owner] + 1
+    sizes = keys.tokens.sizes
+    words = np.arange(len(owner)) - keys.tokens.start[owner] + 1
     shortest = np.maximum(config.stem_words, np.ceil(config.stem_share * sizes)).astype(np.int64)
     proper = np.flatnonzero((words >= shortest[owner]) & (words < sizes[owner]))
+    proper = proper[_may_be_among(prefixes[proper], wholes)]
     at = np.minimum(np.searchsorted(known, prefixes[proper]), max(0, len(known) - 1))
     matches = known[at] == prefixes[proper] if len(known) else np.zeros(0, np.bool_)
     documents, shortest_match = np.unique(owner[proper][matches], return_index=True)
     stem[documents] = first[at[matches][shortest_match]]
     extends[documents] = True
     return Stems(stem, extends)
+
+
+def _may_be_among(codes: Array, known: Array) -> BoolArray:
+    """Return which of random 64-bit codes have a known one's highest bits: all that are known, few others."""
+    bits = max(1, 8 * len(known)).bit_length()
+    high = np.uint64(64 - bits)
+    table = np.zeros(1 << bits, np.bool_)
+    table[(known >> high).astype(np.int64)] = True
+    found: BoolArray = table[(codes >> high).astype(np.int64)]
+    return found
 
 
 def find_candidates(
@@ -93,19 +103,15 @@ def find_candidates(
     Returns:
         The candidates, and how many sets were left unexamined because the budget of work was used up.
     """
-    sets = [
-        grams
-        for grams in values.member_sets(config.min_members, _largest_group(keys.count, config))
-        if len(grams) >= config.min_value_grams
-    ]
-    sets.sort(key=lambda grams: -len(grams))
+    largest = _largest_group(keys.count, config)
+    sets = values.member_sets(config.min_members, largest, config.min_value_grams)
     found: list[Candidate] = []
     work = 0
     for examined, grams in enumerate(sets):
         if work > config.max_work or len(found) >= config.max_candidates:
             return found[: config.max_candidates], len(sets) - examined
         members = values.documents(int(grams[0]))
-        held = np.concatenate([keys.grams_of(int(member)) for member in members])
+        held = keys.grams_of(members)
         work += len(held)
         found += _by_exclusive_keys(keys, members, held, grams, config)
     return found[: config.max_candidates], 0
@@ -119,8 +125,12 @@ def _by_exclusive_keys(
     keys: SharedNgrams, members: Array, held: Array, value_grams: Array, config: CouplingConfig
 ) -> list[Candidate]:
     """Return the set with its exclusive key n-grams, and once more with the most frequent of them only."""
-    grams, inside = np.unique(held, return_counts=True)
-    frequent = inside >= max(config.min_members, config.key_share * len(members))
+    fewest = max(config.min_members, config.key_share * len(members))
+    frequency = keys.frequency[held]
+    # what stands in fewer memories, or in too many others beside all members, is neither: most are
+    possible = (frequency >= fewest) & (len(members) >= config.key_exclusive * frequency)
+    grams, inside = np.unique(held[possible], return_counts=True)
+    frequent = inside >= fewest
     exclusive = inside >= config.key_exclusive * keys.frequency[grams]
     loose, inside = grams[frequent & exclusive], inside[frequent & exclusive]
     if not len(loose):
@@ -164,24 +174,25 @@ def propose(
     masks, remainders, distinct = _take_out(candidate.key_grams, looked_at, keys, stems, config)
     if len(distinct) < config.min_members:
         return None
-    marked = values.marker(candidate.value_grams)
+    shared = values.coverage(looked_at, candidate.value_grams)
     triggers = _trigger_words(candidate.key_grams, keys)
-    said = [_new_words(int(row), keys, values, marked, triggers) for row in looked_at]
+    said = [
+        _new_words(keys.tokens[row], values.tokens[row], covered, triggers)
+        for row, covered in zip(looked_at.tolist(), shared, strict=True)
+    ]
     payload = _payload([count for count, _ in said], config)
     if payload < 1:
         return None
     apart = len(np.unique(stems.stem[candidate.members]))
     named = _payload([count for _, count in said], config) if apart >= config.named_members else 0.0
     chosen = sorted(distinct, key=lambda row: -float(masks[row].mean()))[: config.sample]
-    runs = [
-        longest_run(values.tokens[row], values.coverage(int(row), marked)) for row in looked_at[chosen[:2]]
-    ]
+    spans = [longest_run(values.tokens[int(looked_at[row])], shared[row]) for row in chosen[:2]]
     return Proposal(
         candidate=candidate,
         sample=looked_at[chosen],
         remainders=[remainders[row] for row in chosen],
         key_span=max((longest_run(keys.tokens[looked_at[row]], masks[row]) for row in chosen), key=len),
-        payload_span=max(runs, key=len),
+        payload_span=max(spans, key=len),
         payload=payload,
         extended=_extended_share(candidate.members, stems, config),
         named=named,
@@ -196,13 +207,13 @@ def propose_extended(keys: SharedNgrams, stems: Stems, config: CouplingConfig) -
     """
     if np.count_nonzero(stems.extends) < config.min_members:
         return [], 0
+    extending = keys.share(stems.extends) >= config.extended_members
     sets = []
     for grams in keys.member_sets(config.min_members, _largest_group(keys.count, config)):
-        members = keys.documents(int(grams[0]))
-        if keys.length[grams].max() > 1 and stems.extends[members].mean() >= config.extended_members:
+        if extending[grams[0]] and keys.length[grams].max() > 1:
+            members = keys.documents(int(grams[0]))
             sets.append((grams, members, _extended_share(members, stems, config)))
     sets = [entry for entry in sets if entry[2] >= config.extended_members]
-    sets.sort(key=lambda entry: -len(entry[0]))
     found: list[Proposal] = []
     for grams, members, share in sets[: config.max_candidates]:
         looked_at = members[: config.lexical_sample]
@@ -221,11 +232,10 @@ def _take_out(
     grams: Array, rows: Array, keys: SharedNgrams, stems: Stems, config: CouplingConfig
 ) -> tuple[list[BoolArray], list[str], list[int]]:
     """Return per row what the span covers and the key without it, and the rows unlike each other."""
-    marked = keys.marker(grams)
-    masks = [keys.coverage(int(row), marked) for row in rows]
+    masks = keys.coverage(rows, grams)
     remainders = [
         " ".join(word for word, shared in zip(keys.tokens[row], mask, strict=True) if not shared)
-        for row, mask in zip(rows, masks, strict=True)
+        for row, mask in zip(rows.tolist(), masks, strict=True)
     ]
     return masks, remainders, distinct_rows(remainders, stems.stem[rows], config.alike)
 
@@ -242,16 +252,20 @@ def _trigger_words(key_grams: Array, keys: SharedNgrams) -> set[str]:
     return {word for word in single if word.isalnum()}
 
 
-def _new_words(
-    row: int, keys: SharedNgrams, values: SharedNgrams, marked: BoolArray, triggers: set[str]
-) -> tuple[int, int]:
+def _new_words(key: list[str], value: list[str], covered: BoolArray, triggers: set[str]) -> tuple[int, int]:
     """Count the distinct words that the value span adds to what the memory's own key says.
+
+    Args:
+        key: Its tokens.
+        value: The same of the value.
+        covered: Which of these belong to the span.
+        triggers: Words of the key span.
 
     Returns:
         The count over the whole span, and over that stretch of it with a trigger word that adds most.
     """
-    own = set(keys.tokens[row])
-    stretches = runs(values.tokens[row], values.coverage(row, marked))
+    own = set(key)
+    stretches = runs(value, covered)
     naming = [stretch for stretch in stretches if not triggers.isdisjoint(stretch)]
     whole = {word for stretch in stretches for word in stretch}
     return _fresh(whole, own), max((_fresh(set(stretch), own) for stretch in naming), default=0)

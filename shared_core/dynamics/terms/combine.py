@@ -84,9 +84,10 @@ class Verdict:
 
     def evidence(self, row: int) -> TermEvidence | None:
         """Return the evidence of the term that flags a memory most strongly; None where none does."""
-        flagging = [scored for scored in self.terms if scored.flagged[row]]
-        strongest = max(flagging, key=lambda scored: _in_levels(scored)[row], default=None)
-        return None if strongest is None else strongest.result.evidence(row)
+        results = [scored.result for scored in self.terms]
+        flagging = [result for result in results if result.flagged is not None and result.flagged[row]]
+        strongest = max(flagging, key=lambda result: _levels(result.score[row], result), default=None)
+        return None if strongest is None else strongest.evidence(row)
 
 
 def judge(view: BankView) -> Verdict:
@@ -130,7 +131,9 @@ def combine(scored: Sequence[ScoredTerm], count: int) -> tuple[FloatArray, BoolA
         if one.term.decides:
             flagged |= one.flagged
             held |= False if one.result.held is None else one.result.held
-            strength = np.where(one.flagged, np.maximum(strength, _in_levels(one)), strength)
+            strength = np.where(
+                one.flagged, np.maximum(strength, _levels(one.result.score, one.result)), strength
+            )
     # keeps the order, stays inside (0, 1), and unlike a logistic does not saturate
     below = 0.5 + 0.5 * total / (1.0 + np.abs(total))
     return np.where(flagged, strength, below), flagged, held & ~flagged
@@ -185,6 +188,6 @@ def _sort_out(terms: Sequence[Term], view: BankView) -> tuple[list[Term], tuple[
     return able, tuple(skipped)
 
 
-def _in_levels(scored: ScoredTerm) -> Array:
-    level = scored.result.level
-    return scored.result.score / level if level is not None else scored.result.score
+def _levels(score: Array, result: TermResult) -> Array:
+    """Return one score of a term, or all, in units of its level."""
+    return score / result.level if result.level is not None else score

@@ -57,12 +57,12 @@ def coupling(view: BankView) -> TermResult:
 
 
 def _evidence(group: Group, row: int) -> TermEvidence:
-    others = [int(other) for other in group.members if other != row]
+    shown = [other for other in group.members[: NEIGHBOURS + 1].tolist() if other != row]
     return TermEvidence(
-        text=_reason(group, len(others)),
+        text=_reason(group, len(group.members) - 1),
         span=group.key_span,
         payload=group.payload_span,
-        neighbours=tuple(others[:NEIGHBOURS]),
+        neighbours=tuple(shown[:NEIGHBOURS]),
         details={
             "members": float(len(group.members)),
             "payload_words": group.payload,

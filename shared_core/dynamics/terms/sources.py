@@ -78,11 +78,12 @@ def hearsay(view: BankView) -> TermResult:
     """
     own, known = _own(view)
     near = view.nearest
-    quotes = np.array([OPENING_QUOTE.search(key) is not None for key in view.keys], np.float64)
+    quotes = np.array([OPENING_QUOTE.search(key) is not None for key in view.keys], np.bool_)
     others = near.shape[1] - own.sum(axis=1)
     ours = 1 + own.sum(axis=1)
-    quoted_by_us = quotes + (quotes[near] * own).sum(axis=1)
-    quoted_by_others = (quotes[near] * ~own).sum(axis=1)
+    quoting = quotes[near]
+    quoted_by_us = quotes + (quoting & own).sum(axis=1)
+    quoted_by_others = (quoting & ~own).sum(axis=1)
     score = _rate_difference(quoted_by_us, ours, quoted_by_others, others)
     score = np.where(known & (others > 0), score, 0.0)
 
@@ -108,7 +109,7 @@ def _own(view: BankView) -> tuple[BoolArray, BoolArray]:
             "terms 'dominance' and 'hearsay' compare sources: open the bank with origin_key=..."
         )
     number = {origin: place for place, origin in enumerate(dict.fromkeys(view.origins))}
-    source = np.array([number[origin] for origin in view.origins], np.int64)
+    source = np.array([number[origin] for origin in view.origins], np.int32)
     known = np.array([bool(origin.strip()) for origin in view.origins], np.bool_)
     return (source[view.nearest] == source[:, None]) & known[:, None], known
 

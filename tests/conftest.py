@@ -51,14 +51,14 @@ def chroma_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             [*command, "--port", str(port), "--path", str(folder)], stdout=log, stderr=log
         )
     try:
-        _wait_for_server(server, port, folder / "log")
+        wait_for_server(server, port, folder / "log")
         yield f"http://127.0.0.1:{port}"
     finally:
         server.terminate()
         server.wait(timeout=10)
 
 
-def _wait_for_server(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
+def wait_for_server(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
     deadline = time.monotonic() + SERVER_START_SECONDS
     while time.monotonic() < deadline:
         assert server.poll() is None, log.read_text()

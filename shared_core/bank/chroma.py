@@ -83,6 +83,10 @@ class ChromaContent:
         """Tell whether the collection lives in this process only."""
         return self._in_process() and not self.collection._client._system.settings.is_persistent
 
+    def is_on_server(self) -> bool:
+        """Tell whether other processes may write to the collection at the same time."""
+        return not self._in_process()
+
     def _in_process(self) -> bool:
         settings = self.collection._client._system.settings
         return bool(settings.chroma_api_impl == "chromadb.api.rust.RustBindingsAPI")
@@ -143,6 +147,19 @@ class ChromaContent:
             first.sort()
             return [ids[row] for row in first], matrix[first]
         return ids, matrix
+
+    def embeddings_page(self, offset: int, limit: int) -> tuple[list[str], FloatArray]:
+        """Return ``limit`` ids and embeddings, float32, (m, d), from ``offset`` on, in order of insertion.
+
+        Raises:
+            StaleIndexError: Another process added some of them, and the index does not know them.
+        """
+        ids: list[str] = []
+        blocks = [np.empty((0, 0), np.float32)]
+        for page in self._pages(["embeddings"], offset, limit=limit):
+            ids += page["ids"]
+            blocks.append(np.asarray(page["embeddings"], np.float32))
+        return ids, blocks[0] if len(blocks) == 1 else np.concatenate(blocks[1:])
 
     def records(self) -> Iterator[list[Record]]:
         """Yield every record of the bank, page by page."""

@@ -26,6 +26,8 @@ from shared_core.errors import (
 
 UNKNOWN_TO_INDEX = "Error finding id"
 COLLECTIONS_PER_PAGE = 1_000
+CONNECT_SECONDS, ANSWER_SECONDS = 10.0, 300.0
+"""So long a Chroma server is waited for; a batch of additions is answered within seconds."""
 
 
 def open_collection(
@@ -111,9 +113,11 @@ def _client(location: str | os.PathLike[str], create: bool) -> ClientAPI:
         url = urlsplit(text)
         secure = url.scheme == "https"
         try:
-            return chromadb.HttpClient(
+            client = chromadb.HttpClient(
                 host=url.hostname or "", port=url.port or (443 if secure else 80), ssl=secure
             )
+            _limit_waiting(client)
+            return client
         except (ValueError, ChromaError, httpx.HTTPError) as error:
             raise BankNotFoundError(f"no Chroma server answers at {text}: {error}") from None
     if not create and not (Path(text) / "chroma.sqlite3").is_file():
@@ -124,6 +128,13 @@ def _client(location: str | os.PathLike[str], create: bool) -> ClientAPI:
         return chromadb.PersistentClient(path=text)
     except (ValueError, OSError, ChromaError) as error:
         raise BankNotFoundError(f"cannot open the Chroma database in {text}: {error}") from None
+
+
+def _limit_waiting(client: ClientAPI) -> None:
+    # chromadb itself waits for ever, also for a server whose machine is gone
+    session = getattr(getattr(client, "_server", None), "_session", None)
+    if isinstance(session, httpx.Client):
+        session.timeout = httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS)
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from shared_core.bank.schema import banks, reading, runs, writing
 from shared_core.bank.transaction import new_run_id
 from shared_core.dynamics.geometry import SMALLEST_NORM
 from shared_core.errors import BankLockedError, InvalidMemoryError, JournalError, MemoryNotFoundError
+from shared_core.telemetry import told, traced
 
 if TYPE_CHECKING:
     from shared_core.bank.chroma import ChromaContent
@@ -43,7 +44,11 @@ class ContentWriter:
     def __init__(self, content: ChromaContent, state: BankState) -> None:
         self._content = content
         self._state = state
-        self._adding = adding_lock(content.key)
+
+    @property
+    def collection(self) -> str:
+        """The collection's name."""
+        return self._content.name
 
     def add(
         self,
@@ -59,8 +64,9 @@ class ContentWriter:
             InvalidMemoryError: An id exists already, or an embedding is malformed; nothing was written then.
             DimensionMismatchError: The embeddings do not fit the collection.
         """
-        # of two threads that add the same id, one must be told: Chroma would ignore it without a word
-        with self._adding:
+        # of two that add the same id, one must be told: Chroma would ignore it without a word
+        state, shared = self._state, self._content.is_on_server()
+        with adding_lock(state.engine, state.bank_id, self._content.key, shared=shared):
             if taken := self._content.existing(ids):
                 raise InvalidMemoryError(f"{len(taken)} ids exist already, such as {taken[0]!r}: use update")
             intake.check_embeddings(embeddings, len(texts), self._content.dimension(), self._content.name)
@@ -74,7 +80,7 @@ class ContentWriter:
         embeddings: FloatArray,
         progress: Progress | None,
     ) -> Run:
-        stored = 0
+        stored, since = 0, self._state.version()
 
         def count(stage: str, done: int, total: int) -> None:
             nonlocal stored
@@ -87,7 +93,7 @@ class ContentWriter:
         finally:
             if stored:
                 with self._state.transaction("add") as run:
-                    run.add(ids[:stored])
+                    run.add(ids[:stored], since=since)
                     run.report = {"added": stored, "asked": len(ids)}
         return self._state.run(run.run_id)
 
@@ -111,6 +117,7 @@ class ContentWriter:
             change = ContentChange(memory_id, _plain(before), _bytes(old), _plain(after), _bytes(new))
             return self._run("update", [change], lock, target=None)
 
+    @traced("dream.undo", told.undo, logged=True)
     def undo(self, run_id: str) -> Run:
         """Undo a run of texts or of state.
 

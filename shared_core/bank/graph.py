@@ -134,13 +134,22 @@ class MemoryGraph:
 
     def degrees(self) -> Array:
         """Return deg(v), shape (N,): neighbours by entity, session and explicit edge, each once (Eq. 3)."""
-        found = np.zeros(len(self), np.int64)
-        for row in range(len(self)):
-            linked = self.linked(row)
-            same = self.session[linked] == self.session[row] if self.session[row] != NO_SESSION else ()
-            mates = len(self.in_session.get(int(self.session[row]), ())) - 1
-            found[row] = len(linked) - int(np.count_nonzero(same)) + max(0, mates)
-        return found
+        return np.array([self.degree(row, self.linked(row)) for row in range(len(self))], np.int64)
+
+    def degree(self, row: int, linked: Array) -> int:
+        """Return deg(v) of one memory, given what ``linked`` returns for it."""
+        same = self.session[linked] == self.session[row] if self.session[row] != NO_SESSION else ()
+        mates = len(self.in_session.get(int(self.session[row]), ())) - 1
+        return len(linked) - int(np.count_nonzero(same)) + max(0, mates)
+
+    @cached_property
+    def quoted_by(self) -> dict[int, list[int]]:
+        """Derived memories that quote each row."""
+        found: dict[int, list[int]] = defaultdict(list)
+        for row, sources in self.sources.items():
+            for source in dict.fromkeys(sources):
+                found[source].append(row)
+        return dict(found)
 
 
 def read_graph(

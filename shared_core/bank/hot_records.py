@@ -1,5 +1,8 @@
 """Records that were retrieved lately, kept in memory for as long as nobody writes to the collection.
 
+Where searches go on asking for others, all records of the collection are read ahead, a page beside each such
+search, as far as there is room.
+
 Serves embedded collections, whose file changes with every write of any process; others are read each time.
 A held record is served only while the file is the one from before it was read. A file written to within the
 last two seconds proves nothing, since a further write may leave the same time on it: until it has settled,
@@ -10,6 +13,7 @@ Source: none, ours [O].
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import OrderedDict
@@ -24,12 +28,18 @@ if TYPE_CHECKING:
 
 SETTLED_SECONDS = 2.0
 """The coarsest time stamps of file systems in use."""
-HOT_CHARACTERS = 32_000_000
-"""Characters of text that are held at most; the longest unused ones go first."""
+HOT_CHARACTERS = 64_000_000
+"""Characters of text that are held at most, overhead included; the longest unused ones go first."""
 OVERHEAD = 500
-"""Counted per record beside its text."""
+"""Counted per record beside its text: about the bytes that one takes."""
+PAGE_AHEAD = 1_000
+"""Records that are read ahead at once: some hundredths of a second in the background."""
+AHEAD_AFTER = 16
+"""Searches that had to read records, since the file was last written to, before any are read ahead."""
 _RECENT = 0.05
 """Weight of the last reading in the share of records that were not held."""
+
+logger = logging.getLogger(__name__)
 
 
 class HotRecords:
@@ -48,6 +58,9 @@ class HotRecords:
         self._mark: FileMark | None = None
         self._unproven: set[str] = set()
         self._missed = 1.0
+        self._waits = self._offset = 0
+        self._more_ahead = True
+        self._reading_ahead: threading.Thread | None = None
 
     def settled_mark(self) -> FileMark | None:
         """Return what tells this state of the file from every later one; None where nothing does."""
@@ -71,6 +84,7 @@ class HotRecords:
             read = self._content.get(missing)
             self.put(read.values(), mark)
             found.update(read)
+            self._read_ahead(mark)
         return found
 
     def put(self, records: Iterable[Record], mark: FileMark, *, unasked: bool = False) -> None:
@@ -84,16 +98,54 @@ class HotRecords:
         with self._lock:
             self._forget_unless(mark)
             for record in records:
-                if record.id not in self._held:
-                    # the caller may change what it was given
-                    self._held[record.id] = _copied(record)
-                    self._characters += _size(record)
-                    if unasked:
-                        self._unproven.add(record.id)
+                # the caller may change what it was given
+                if self._hold(_copied(record)) and unasked:
+                    self._unproven.add(record.id)
             while self._characters > HOT_CHARACTERS and self._held:
                 memory_id, record = self._held.popitem(last=False)
                 self._unproven.discard(memory_id)
                 self._characters -= _size(record)
+        if unasked:
+            # a search that reads records along takes longer for it
+            self._read_ahead(mark)
+
+    def _hold(self, record: Record) -> bool:
+        if record.id in self._held:
+            return False
+        self._held[record.id] = record
+        self._characters += _size(record)
+        return True
+
+    def _read_ahead(self, mark: FileMark) -> None:
+        with self._lock:
+            self._waits += 1
+            busy = self._reading_ahead is not None and self._reading_ahead.is_alive()
+            if busy or not self._more_ahead or self._waits < AHEAD_AFTER or mark != self._mark:
+                return
+            # not a daemon: an interpreter that ends waits for this one page
+            self._reading_ahead = threading.Thread(
+                target=self._read_page, args=(self._offset, mark), name="dream-records"
+            )
+            self._reading_ahead.start()
+
+    def _read_page(self, offset: int, mark: FileMark) -> None:
+        try:
+            page = self._content.page(offset, PAGE_AHEAD)
+        except Exception:
+            logger.debug("records could not be read ahead", exc_info=True)
+            page = []
+        with self._lock:
+            if mark != self._mark:
+                return
+            self._offset += len(page)
+            self._more_ahead = len(page) == PAGE_AHEAD
+            for record in page:
+                if self._characters + _size(record) > HOT_CHARACTERS:
+                    self._more_ahead = False
+                    break
+                if self._hold(record):
+                    # one that nobody asked for yet goes before those that somebody did
+                    self._held.move_to_end(record.id, last=False)
 
     def _taken(self, ids: Sequence[str], mark: FileMark) -> dict[str, Record]:
         found, warm = {}, 0
@@ -115,6 +167,8 @@ class HotRecords:
             self._held.clear()
             self._unproven.clear()
             self._mark, self._characters = mark, 0
+            self._waits = self._offset = 0
+            self._more_ahead = True
 
 
 def _copied(record: Record) -> Record:
@@ -125,4 +179,7 @@ def _copied(record: Record) -> Record:
 
 
 def _size(record: Record) -> int:
-    return OVERHEAD + len(record.text)
+    metadata = record.metadata.values()
+    return (
+        OVERHEAD + len(record.text) + sum(len(value) for value in metadata if isinstance(value, (str, list)))
+    )

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 KeyKind = Literal["sentence", "scene1", "scene2", "scene4"]
 STORED = np.float16
 """Half precision: the cosine of two unit vectors changes by less than 0.001."""
+AT_ONCE = 2_000
+"""Keys that are handed to the database together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +61,7 @@ def read_keyed(connection: Connection, bank_id: int) -> list[str]:
 
 def write_keys(connection: Connection, bank_id: int, run_id: str, written: Sequence[RetrievalKey]) -> None:
     """Store the keys of one repair, inside its transaction."""
-    rows = [
+    rows = (
         {
             "bank_id": bank_id,
             "run_id": run_id,
@@ -69,9 +72,10 @@ def write_keys(connection: Connection, bank_id: int, run_id: str, written: Seque
             "embedding": None if key.embedding is None else np.asarray(key.embedding, STORED).tobytes(),
         }
         for number, key in enumerate(written)
-    ]
-    if rows:
-        connection.execute(insert(keys), rows)
+    )
+    # a copy of all of them would be the most that a dream holds
+    while part := list(islice(rows, AT_ONCE)):
+        connection.execute(insert(keys), part)
 
 
 def _vector(stored: bytes | None) -> FloatArray | None:

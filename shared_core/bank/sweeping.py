@@ -21,9 +21,11 @@ from shared_core.bank.diagnosing import Diagnosed, diagnose
 from shared_core.bank.following import Followed, follow_sources
 from shared_core.bank.intake import has_direction
 from shared_core.bank.status import FORGOTTEN
+from shared_core.bank.stored_vectors import read_vectors
 from shared_core.config import ForgettingConfig
 from shared_core.dynamics import SweepResult, SweepState, forgetting_sweep
 from shared_core.errors import ConfigError
+from shared_core.telemetry import told, traced
 
 if TYPE_CHECKING:
     from shared_core.bank.memory_bank import MemoryBank
@@ -88,6 +90,7 @@ class SweepReport:
         return {**values, "suspects": [asdict(suspect) for suspect in self.suspects]}
 
 
+@traced("dream.sweep", told.sweep, logged=True)
 def sweep_bank(
     bank: MemoryBank,
     config: ForgettingConfig,
@@ -110,15 +113,24 @@ def sweep_bank(
     content, state = bank.content, bank.state
     started = time.perf_counter()
     with nullcontext() if dry_run else state.lock("sweep", wait=0.0) as lock:
-        ids, embeddings = content.embeddings()
+        vectors = read_vectors(content)
+        ids = vectors.ids
         columns = state.columns()
-        usable = usable_rows(ids, embeddings, columns.gather(ids, "deleted"))
-        kept = [memory_id for memory_id, use in zip(ids, usable, strict=True) if use]
+        usable = _usable(ids, vectors.directed, columns.gather(ids, "deleted"))
+        part = vectors.only(usable)
+        kept = part.ids
         before = SweepState(*(columns.gather(kept, n) for n in ("weight", "suspicion", "consolidation")))
         rng = np.random.Generator(np.random.SFC64(config.seed))
-        diagnosed = diagnose(bank, kept, embeddings[usable], config)
+        diagnosed = diagnose(bank, kept, part.as_stored(), config)
         result = forgetting_sweep(
-            embeddings[usable], before, config, rng, progress=progress, coupling=diagnosed.verdict
+            part.rows,
+            before,
+            config,
+            rng,
+            progress=progress,
+            coupling=diagnosed.verdict,
+            norms=part.norms,
+            unit_moments=part.moments,
         )
         new = zip(result.weights.tolist(), result.suspicion.tolist(), strict=True)
         followed = follow_sources(bank, ids, dict(zip(kept, new, strict=True)))
@@ -153,10 +165,12 @@ def _changed(
 
 def usable_rows(ids: list[str], embeddings: FloatArray, deleted: FloatArray) -> BoolArray:
     """Return which memories take part in a sweep, shape (len(ids),); derived ones never do."""
-    if not ids:
-        return np.zeros(0, bool)
+    return _usable(ids, has_direction(embeddings), deleted) if ids else np.zeros(0, bool)
+
+
+def _usable(ids: list[str], directed: BoolArray, deleted: FloatArray) -> BoolArray:
     storable = np.fromiter((can_have_state(i) and not is_derived(i) for i in ids), bool, len(ids))
-    usable: BoolArray = has_direction(embeddings) & (deleted == 0.0) & storable
+    usable: BoolArray = directed & (deleted == 0.0) & storable
     return usable
 
 

@@ -115,22 +115,28 @@ class StateTransaction:
                 rows.append({**row, **fields})
         self._write(journal, rows)
 
-    def add(self, ids: Sequence[str]) -> None:
+    def add(self, ids: Sequence[str], *, since: int) -> None:
         """Journal that memories came to be, with default state; undoing it deletes them softly.
 
         In a bank with quarantine they start at its weight, and have a row that says so.
+
+        Args:
+            ids: Of the memories.
+            since: The version before they were stored. What has been done to them after it, such as feedback
+                of another process that found them at once, stays.
         """
         stored = self.read(ids)
         start = {**DEFAULTS, "weight": self.unseen_weight}
         journal = [(memory_id, "deleted", 1.0, 0.0) for memory_id in ids]
         # state of a memory that had the same id and is gone from the collection
-        for memory_id, row in stored.items():
+        old = {memory_id: row for memory_id, row in stored.items() if row["changed_version"] <= since}
+        for memory_id, row in old.items():
             journal += [
                 (memory_id, name, row[name], default)
                 for name, default in start.items()
                 if name != "deleted" and row[name] != default
             ]
-        rows = [{**row, **start} for row in stored.values()]
+        rows = [{**row, **start} for row in old.values()]
         if self.unseen_weight != DEFAULTS["weight"]:
             new = [memory_id for memory_id in ids if memory_id not in stored]
             journal += [(memory_id, "weight", DEFAULTS["weight"], self.unseen_weight) for memory_id in new]

@@ -16,6 +16,7 @@ from shared_core.fleet.config import FleetConfig
 from shared_core.fleet.jobs import FleetJob
 from shared_core.fleet.outcome import Tried
 from shared_core.scheduling.status import described
+from shared_core.telemetry import told, traced
 from shared_core.types import Embedder
 
 SET_UP_WRONGLY = (ConfigError, DimensionMismatchError, MissingExtraError)
@@ -38,6 +39,7 @@ class BankDreamer:
             self._embedder = self._config.embedder()
         return self._embedder
 
+    @traced("dream.fleet.job", told.fleet_job, logged=True)
     def dream(self, job: FleetJob) -> Tried:
         """Let one bank dream, to its end."""
         began = time.perf_counter()

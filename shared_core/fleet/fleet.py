@@ -14,7 +14,7 @@ from pathlib import Path
 
 from shared_core.config import checked_whole
 from shared_core.fleet.config import FleetConfig
-from shared_core.fleet.jobs import FleetJob, distinct
+from shared_core.fleet.jobs import FleetJob, distinct, require_states
 from shared_core.fleet.journal import FleetJournal
 from shared_core.fleet.outcome import FleetOutcome, FleetReport, Tried, outcome_of
 from shared_core.fleet.pool import OwnProcess, Pool
@@ -22,6 +22,8 @@ from shared_core.fleet.queue import JobQueue, Ticket
 from shared_core.types import Progress
 
 POLL_SECONDS = 0.2
+LOCAL = "local"
+"""Address of a cluster that is started here for the run."""
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +46,8 @@ class DreamFleet:
             initialised in this process already, that cluster is used and left running.
 
     Raises:
-        ConfigError: No jobs, two jobs of one bank, or a number that makes no sense.
+        ConfigError: No jobs, two jobs of one bank, a bank on a server without a state, or a number that
+            makes no sense.
     """
 
     def __init__(
@@ -55,7 +58,7 @@ class DreamFleet:
         workers: int = 2,
         retries: int = 2,
         out: str | Path | None = None,
-        address: str = "local",
+        address: str = LOCAL,
     ) -> None:
         self.jobs = distinct(jobs)
         self.config = config or FleetConfig()
@@ -65,6 +68,9 @@ class DreamFleet:
         self.retries = retries
         self.out = out
         self.address = address
+        if address == LOCAL:
+            # machines of another cluster have environments of their own
+            require_states(self.jobs)
 
     def run(self, *, progress: Progress | None = None, stop: Callable[[], bool] | None = None) -> FleetReport:
         """Let every bank dream that the journal does not call done.

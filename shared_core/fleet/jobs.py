@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from shared_core.bank.location import STATE_URL_VARIABLE
 from shared_core.errors import ConfigError
 from shared_core.types import Where
 
@@ -127,6 +129,22 @@ def distinct(jobs: Iterable[FleetJob]) -> list[FleetJob]:
     if not found:
         raise ConfigError("there is no bank to dream: the list is empty")
     return list(found.values())
+
+
+def require_states(jobs: Iterable[FleetJob]) -> None:
+    """Refuse banks on a server whose weights have no place: each would fail, at every try.
+
+    Raises:
+        ConfigError: A job on a server names no state, and the environment has no DREAM_STATE_URL.
+    """
+    if os.environ.get(STATE_URL_VARIABLE):
+        return
+    for job in jobs:
+        if job.is_on_server and job.state is None:
+            raise ConfigError(
+                f"{job.collection!r} at {job.location} is on a Chroma server, which keeps no weights: "
+                f'name a state (--state, or "state" in its line), or set {STATE_URL_VARIABLE}'
+            )
 
 
 def _parsed(line: str, state: str | None) -> FleetJob:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import secrets
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 import time
@@ -30,10 +32,17 @@ from shared_core.scheduling.status import described
 
 START_SECONDS = 180.0
 """A worker is up and has its embedder after so long, or the cluster has no room for one."""
+START_TRIES = 2
+"""Of a cluster of our own."""
+HEAD_SECONDS = 120
+"""Ray waits so long for its head process, by itself 30; for the others it waits 30 whatever one says."""
 DEATHS = 3
 """So many workers in a row that die while they load the embedder end the run."""
 OBJECT_STORE = 80 * 2**20
 """Bytes; Ray's least is 75 MiB, and jobs and outcomes are small."""
+LONGEST_LINE = 200
+"""Characters of what Ray says."""
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 LONGEST_TEMPORARY = 40
 """Characters; the path of a Unix socket below it may have 107."""
 
@@ -183,6 +192,7 @@ def connected(address: str, workers: int) -> Iterator[Any]:
         MissingExtraError: Ray is not installed.
         FleetError: No cluster can be started or joined.
     """
+    _require_own_import(address)
     with ExitStack() as stack:
         stack.enter_context(_environment(address))
         try:
@@ -190,16 +200,41 @@ def connected(address: str, workers: int) -> Iterator[Any]:
         except ImportError:
             raise MissingExtraError("ray", "ray") from None
         if not ray.is_initialized():
+            stack.enter_context(_signals_kept())
+            _start(ray, stack, address, workers)
+        yield ray
+
+
+def _require_own_import(address: str) -> None:
+    """Refuse a Ray that was imported without our token: it reads it then, and never again."""
+    ray = sys.modules.get("ray")
+    if address != "local" or ray is None or ray.is_initialized():
+        return
+    if "RAY_AUTH_MODE" not in os.environ and not _token.cache_info().currsize:
+        raise FleetError(
+            "ray was imported before the fleet could give it a token: import it after the fleet's run, or "
+            "call ray.init() yourself, and the fleet uses that cluster"
+        )
+
+
+def _start(ray: Any, stack: ExitStack, address: str, workers: int) -> None:
+    # a busy machine may start Ray too slowly for its own fixed limits, and faster once it was read from disk
+    tries = START_TRIES if address == "local" else 1
+    for tried in range(1, tries + 1):
+        with ExitStack() as attempt:
             options: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
             if address == "local":
-                options |= _own_cluster(stack, workers)
-            stack.enter_context(_signals_kept())
-            stack.callback(ray.shutdown)
+                options |= _own_cluster(attempt, workers)
+            attempt.callback(ray.shutdown)
             try:
                 ray.init(address=address, **options)
-            except Exception as error:  # Ray raises it as it is, where a busy machine starts too slowly
-                raise FleetError(f"Ray cannot be reached or started at {address!r}: {error}") from error
-        yield ray
+            except Exception as error:  # Ray raises it as it is
+                if tried == tries:
+                    raise FleetError(f"Ray cannot be reached or started at {address!r}: {error}") from error
+                logger.info("Ray did not start, and is tried once more: %s", error)
+                continue
+            stack.push(attempt.pop_all())
+            return
 
 
 def _own_cluster(stack: ExitStack, workers: int) -> dict[str, Any]:
@@ -222,7 +257,10 @@ def _environment(address: str) -> Iterator[None]:
     wanted = {"RAY_USAGE_STATS_ENABLED": "0"}
     if address == "local":
         # the switch's name notwithstanding, it also keeps Linux to loopback
-        wanted |= {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+        wanted |= {
+            "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+            "RAY_gcs_server_port_wait_time_s": str(HEAD_SECONDS),
+        }
         if "RAY_AUTH_MODE" not in os.environ:
             wanted |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": _token()}
     added = [name for name in wanted if name not in os.environ]
@@ -255,6 +293,9 @@ def _signals_kept() -> Iterator[None]:
 
 
 def _brief(error: Exception) -> str:
-    """Return the first line of what Ray says, which goes on for many."""
-    lines = str(error).strip().splitlines()
-    return lines[0][:200] if lines else type(error).__name__
+    """Return the first line of the many that Ray says, and the error that a traceback ends with."""
+    lines = _COLOURS.sub("", str(error)).strip().splitlines()
+    if not lines:
+        return type(error).__name__
+    first = lines[0][:LONGEST_LINE]
+    return f"{first}: {lines[-1].strip()[:LONGEST_LINE]}" if "Traceback" in str(error) else first

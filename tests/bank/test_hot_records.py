@@ -140,6 +140,60 @@ def test_searches_that_read_along_serve_no_stale_text(bank: MemoryBank, rng: np.
         assert retriever.search_by_vector(matrix[0], k=1)[0].text == f"text {turn}"
 
 
+def test_what_is_asked_for_again_and_again_is_read_ahead(
+    bank: MemoryBank, hot: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PAGE_AHEAD", 4)
+    monkeypatch.setattr(module, "AHEAD_AFTER", 2)
+
+    def asked(memory_id: str) -> list[str]:
+        read = hot.reads(memory_id)
+        if hot._reading_ahead is not None:
+            hot._reading_ahead.join()
+        return read
+
+    assert asked("m8") == ["m8"]
+    assert hot._reading_ahead is None
+    assert asked("m9") == ["m9"]
+    assert [asked(f"m{i}") for i in range(4)] == [[]] * 4
+    assert asked("m5") == ["m5"]
+    assert [asked(f"m{i}") for i in range(10)] == [[]] * 8 + [[], []]
+    assert hot.get(["m6"]) == bank.content.get(["m6"])
+    rewrite(bank, "m6", "another text")
+    assert hot.get(["m6"])["m6"].text == "another text"
+    let_settle(bank)
+    assert [asked(f"m{i}") for i in range(3)] == [["m0"], ["m1"], []]
+    assert asked("m6") == ["m6"]
+    assert hot.get(["m6"])["m6"].text == "another text"
+
+
+def test_reading_ahead_ends_where_there_is_no_room(hot: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "AHEAD_AFTER", 1)
+    monkeypatch.setattr(module, "HOT_CHARACTERS", 5 * (module.OVERHEAD + 20))
+    hot.get(["m9"])
+    assert hot._reading_ahead is not None
+    hot._reading_ahead.join()
+    assert hot.reads("m9", "m0", "m1") == []
+    assert hot.reads("m8") == ["m8"]
+    assert not hot._more_ahead
+
+
+def test_a_failed_reading_ahead_disturbs_no_search(
+    bank: MemoryBank, hot: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "AHEAD_AFTER", 1)
+
+    def fails(*_: object) -> None:
+        raise OSError("the disk is busy")
+
+    monkeypatch.setattr(bank.content, "page", fails)
+    assert hot.get(["m9"]).keys() == {"m9"}
+    assert hot._reading_ahead is not None
+    hot._reading_ahead.join()
+    assert not hot._more_ahead
+    assert hot.get(["m8"]).keys() == {"m8"}
+
+
 def test_without_a_file_everything_is_read(
     open_bank: OpenBank, chroma_server: str, rng: np.random.Generator, tmp_path: Path
 ) -> None:

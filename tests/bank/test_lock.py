@@ -13,7 +13,7 @@ from sqlalchemy import update
 
 from shared_core import BankState
 from shared_core.bank import lock as lock_module
-from shared_core.bank.lock import STALE_SECONDS, bank_lock, may_overlap
+from shared_core.bank.lock import STALE_SECONDS, adding_lock, bank_lock, may_overlap
 from shared_core.bank.schema import locks, writing
 from shared_core.errors import BankLockedError
 
@@ -34,14 +34,15 @@ def age(state: BankState, seconds: float, **values: object) -> None:
         )
 
 
-def holder(state_url: str, name: str, code: str) -> subprocess.Popen[str]:
+def holder(state_url: str, name: str, lock: str = "state.lock('theirs')") -> subprocess.Popen[str]:
     program = f"""
-import os, sys, time
+import time
 from shared_core import BankState
+from shared_core.bank.lock import adding_lock
 state = BankState({state_url!r}, collection={name!r}, name="n")
-with state.lock("theirs"):
+with {lock}:
     print("held", flush=True)
-    {code}
+    time.sleep(60)
 """
     process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -91,7 +92,7 @@ def test_short_writes_wait_for_each_other(state: BankState) -> None:
 def test_a_live_process_excludes_and_a_dead_one_is_taken_over(
     state: BankState, state_url: str, name: str
 ) -> None:
-    process = holder(state_url, name, "sys.stdin.read() if False else time.sleep(60)")
+    process = holder(state_url, name)
     with pytest.raises(BankLockedError, match=f"'theirs' by pid {process.pid}"), state.lock("mine", wait=0):
         pass
     process.kill()
@@ -134,6 +135,39 @@ def test_the_heartbeat_keeps_the_lock(state: BankState, monkeypatch: pytest.Monk
         with state.transaction("reweight", lock=held) as run:
             run.set(["m"], {"weight": [0.5]})
     assert state.weights(["m"]).tolist() == [0.5]
+
+
+def test_hosts_whose_clocks_disagree_do_not_take_over_a_live_lock(
+    postgres_url: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = BankState(postgres_url, collection=name, name="n")
+    with state.lock("theirs"):
+        age(state, 0, host="elsewhere")
+        monkeypatch.setattr(lock_module.time, "time", lambda now=time.time: now() + 2 * STALE_SECONDS)
+        with pytest.raises(BankLockedError, match=r"on elsewhere, since \d s"), state.lock("mine", wait=0):
+            pass
+    state.close()
+
+
+def test_additions_of_processes_queue_up_and_a_dead_one_is_forgotten(
+    state: BankState, state_url: str, name: str
+) -> None:
+    process = holder(state_url, name, "adding_lock(state.engine, state.bank_id, 'c', shared=True)")
+    entered = threading.Event()
+
+    def add() -> None:
+        with adding_lock(state.engine, state.bank_id, "c", shared=True):
+            entered.set()
+
+    waiting = threading.Thread(target=add)
+    waiting.start()
+    assert not entered.wait(0.5)
+    with state.lock("dream", wait=0), state.transaction("reweight") as run:  # neither waits for an addition
+        run.set(["m"], {"weight": [0.5]})
+    process.kill()
+    process.wait()
+    assert entered.wait(10.0)
+    waiting.join()
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,26 @@ def test_all_collections_and_all_tenants(tmp_path: Path, words: Any) -> None:
     assert every.returncode == 0
     assert "memories have no plain 'user' and dream in no bank" in every.stderr
     assert every.stdout.startswith("2 done; ")
+
+
+def test_tenants_of_a_server_with_postgresql(
+    chroma_server: str, postgres_url: str, tmp_path: Path, words: Any
+) -> None:
+    name, out = f"fleet-{uuid.uuid4().hex[:8]}", tmp_path / "out.jsonl"
+    for tenant in ("ada", "bob"):
+        fill(chroma_server, name, words, tenant=tenant, state=postgres_url)
+    command = ("fleet", chroma_server, "--collection", name, "--tenant-key", "user", *QUICK, "--out", out)
+    refused = dream(*command)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith(f"dream: '{name}' at {chroma_server} is on a Chroma server")
+    assert "name a state (--state" in refused.stderr
+    assert not out.exists()
+    told = dream_json(*command, "--state", postgres_url)
+    assert [(one["where"], one["status"], one["memories"]) for one in told["outcomes"]] == [
+        ({"user": "ada"}, "done", PAGES),
+        ({"user": "bob"}, "done", PAGES),
+    ]
+    assert "postgresql" not in json.dumps(told)
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
-import shutil
-import sys
 import tempfile
-import time
+import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 import pytest
 
 from shared_core import MemoryBank
-from shared_core.embedding import SentenceTransformerEmbedder, WordLlamaEmbedder
+from shared_core.embedding import WordLlamaEmbedder
 from shared_core.errors import FleetError
 from shared_core.fleet import DreamFleet, FleetJob, jobs_of_tenants
 from shared_core.fleet.ray_pool import connected
@@ -112,17 +111,35 @@ def test_a_worker_killed_in_mid_dream_loses_nothing(tmp_path: Path, words: Any, 
 
 
 @pytest.mark.usefixtures("cluster")
-def test_tenants_of_a_server_dream_at_the_same_time(chroma_server: str, tmp_path: Path, words: Any) -> None:
-    state = f"sqlite:///{tmp_path / 'state.sqlite3'}"
-    name = f"fleet-ray-{tmp_path.name}"
-    for tenant in ("ada", "bob", "cem", "dot"):
-        fill(chroma_server, name, words, tenant=tenant, state=state)
-    jobs, without = jobs_of_tenants(chroma_server, name, "user", state=state)
-    assert (len(jobs), without) == (4, 0)
-    report = DreamFleet(jobs, config(), workers=2).run()
-    assert report.counts["done"] == 4, report.outcomes
-    assert [outcome.memories for outcome in report.outcomes] == [PAGES] * 4
+def test_tenants_of_a_server_with_postgresql_dream_at_the_same_time(
+    chroma_server: str, postgres_url: str, tmp_path: Path, words: Any
+) -> None:
+    name, out = f"fleet-ray-{uuid.uuid4().hex[:8]}", tmp_path / "fleet.jsonl"
+    tenants = ("ada", "bob", "cem", "dot", "eve", "fay")
+    for tenant in tenants:
+        fill(chroma_server, name, words, tenant=tenant, state=postgres_url)
+    jobs, without = jobs_of_tenants(chroma_server, name, "user", state=postgres_url)
+    assert ([job.where for job in jobs], without) == ([{"user": tenant} for tenant in tenants], 0)
+    with (
+        MemoryBank.open(chroma_server, name, where={"user": "eve"}, state_url=postgres_url) as held,
+        held.state.lock("sweep"),
+    ):
+        report = DreamFleet(jobs, config(lock_wait=0.5), workers=2, out=out).run()
+    assert report.counts == {"done": 5, "skipped": 0, "failed": 0, "locked": 1, "left": 0}, report.outcomes
+    report = DreamFleet(jobs, config(), workers=2, out=out).run()
+    assert report.counts == {"done": 1, "skipped": 5, "failed": 0, "locked": 0, "left": 0}
+    assert [outcome.memories for outcome in report.outcomes] == [PAGES] * 6
+    assert all(outcome.repairs > 0 and outcome.attempts == 1 for outcome in report.outcomes)
+    assert "postgresql" not in out.read_text()
+
+    # each tenant has its own dream and no other's, and takes it back without touching the others
     assert [[run.run_id for run in cycles(job)] for job in jobs] == [[one.run_id] for one in report.outcomes]
+    with MemoryBank.open(chroma_server, name, state_url=postgres_url) as whole:
+        before = {memory.id: memory for memory in whole if memory.metadata["user"] != "bob"}
+        with MemoryBank.open(chroma_server, name, where=jobs[1].where, state_url=postgres_url) as bob:
+            bob.undo(str(report.outcomes[1].run_id))
+            assert bob.status().derived == 0
+        assert {memory.id: memory for memory in whole if memory.metadata["user"] != "bob"} == before
 
 
 @pytest.mark.usefixtures("cluster")
@@ -141,27 +158,19 @@ def test_stopping_and_what_cannot_start(tmp_path: Path, words: Any) -> None:
         DreamFleet(jobs, config(embedder=broken), workers=1).run()
 
 
-@pytest.mark.slow
-def test_five_hundred_banks(tmp_path: Path, embedder: SentenceTransformerEmbedder) -> None:
-    """MiniLM, the default options of a dream, two workers; prints what a bank costs."""
-    from shared_core.fleet import FleetConfig
-
-    [first] = made_banks(tmp_path / "made", 1, embedder)
-    jobs = []
-    for number in range(500):
-        place = tmp_path / f"{number:03d}"
-        shutil.copytree(first.location, place)
-        jobs.append(FleetJob(location=str(place), collection="talks"))
-    out = tmp_path / "fleet.jsonl"
-    began = time.monotonic()
-    report = DreamFleet(jobs, FleetConfig(), workers=2, out=out).run()
-    seconds = time.monotonic() - began
-    per_bank = sorted(outcome.seconds for outcome in report.outcomes)
-    # read with -s
-    sys.stdout.write(
-        f"\n500 banks of {PAGES}: {seconds:.1f} s, {seconds / 500:.3f} s each; in a worker "
-        f"{per_bank[250]:.3f} s in the median, {per_bank[-1]:.3f} s at most\n"
-    )
-    assert report.counts == {"done": 500, "skipped": 0, "failed": 0, "locked": 0, "left": 0}
-    assert all(outcome.repairs > 0 for outcome in report.outcomes)
-    assert DreamFleet(jobs, FleetConfig(), workers=2, out=out).run().counts["skipped"] == 500
+@pytest.mark.usefixtures("cluster")
+def test_what_a_worker_cannot_import_is_named(
+    tmp_path: Path, words: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = made_banks(tmp_path, 1, words)
+    module = tmp_path / "fleet_gone_module.py"
+    module.write_text("def embedder():\n    raise RuntimeError\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    gone = importlib.import_module(module.stem)
+    module.unlink()
+    with pytest.raises(
+        FleetError,
+        match=r"3 workers in a row died .*ModuleNotFoundError: No module named 'fleet_gone_module'",
+    ):
+        DreamFleet(jobs, config(embedder=gone.embedder), workers=1).run()
+    assert cycles(jobs[0]) == []

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from langchain_core.embeddings import Embeddings
 from langchain_core.vectorstores import VectorStore
 
 from shared_core.config import RetrievalConfig
@@ -121,9 +122,11 @@ class ChromaSearch:
         return self._retriever.search(query, **_translated(options))
 
     async def asearch(self, query: str, **options: Any) -> list[Hit]:
-        """Embed with the store's own coroutine, then search in a thread."""
+        """Embed with the embedder's own coroutine where it has one, and search in a thread."""
         embeddings = self._vectorstore.embeddings
-        if embeddings is None or not isinstance(query, str) or not query.strip():
+        # the coroutine that every embedder inherits takes a thread of its own: one does for both
+        own = getattr(type(embeddings), "aembed_query", None) not in (None, Embeddings.aembed_query)
+        if embeddings is None or not own or not isinstance(query, str) or not query.strip():
             return await asyncio.to_thread(self.search, query, **options)
         vector = await embeddings.aembed_query(query)
         return await asyncio.to_thread(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shared_core.bank import BankState, BankStatus, Explanation, MemoryBank, Run, Suspect, SweepReport
+    from shared_core.bank.conversation import ConversationMemory, Page
     from shared_core.config import (
         AssociativeConfig,
         ConsolidationConfig,
@@ -39,6 +40,7 @@ _HOMES = {
         "Suspect",
         "SweepReport",
     ),
+    "shared_core.bank.conversation": ("ConversationMemory", "Page"),
     "shared_core.config": (
         "AssociativeConfig",
         "ConsolidationConfig",
@@ -63,6 +65,7 @@ __all__ = [
     "BankStatus",
     "BankView",
     "ConsolidationConfig",
+    "ConversationMemory",
     "CouplingConfig",
     "CrossEncoderReranker",
     "DreamError",
@@ -73,6 +76,7 @@ __all__ = [
     "Memory",
     "MemoryBank",
     "MemoryState",
+    "Page",
     "Reranker",
     "RetrievalConfig",
     "Run",

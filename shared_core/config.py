@@ -13,6 +13,7 @@ from shared_core.errors import ConfigError
 
 NoiseFamily = Literal["isotropic", "uniform", "sparse", "anisotropic"]
 ProbeMethod = Literal["auto", "scalar", "full"]
+Device = Literal["cpu", "cuda", "auto"]
 RetrievalForm = Literal["logistic", "softmax"]
 DecayLaw = Literal["additive", "multiplicative"]
 Diagnosis = Literal["threshold", "coupling"]
@@ -219,6 +220,8 @@ class ForgettingConfig:
     """Constants of the term ``coupling``."""
     probe: ProbeMethod = "auto"
     """``full`` draws d-dimensional noise; ``scalar`` draws its exact projections (isotropic only)."""
+    device: Device = "cpu"
+    """What computes scalar probes and what follows: numpy; torch on a GPU; or that where there is one."""
     seed: int = 0
     """Seed of the sweep's random generator; the same seed and bank give the same weights."""
 
@@ -234,6 +237,7 @@ class ForgettingConfig:
         _one_of("retrieval_form", self.retrieval_form, get_args(RetrievalForm))
         _one_of("decay_law", self.decay_law, get_args(DecayLaw))
         _one_of("probe", self.probe, get_args(ProbeMethod))
+        _one_of("device", self.device, get_args(Device))
         if self.probe == "scalar" and self.noise != "isotropic":
             raise ConfigError(
                 f"probe='scalar' is exact for isotropic noise only, not {self.noise!r}: use 'full'"
@@ -326,7 +330,8 @@ class RetrievalConfig:
     """``associative`` ranks as ``AssociativeRetriever`` does, by what dreams wrote too; of the options below
     only ``k``, ``min_weight`` and ``rerank_top`` count there."""
     backend: SearchBackend = "auto"
-    """``index``: the collection's own index, widened until exact; ``scan``: every embedding, read."""
+    """``index``: the collection's own index, widened until exact; ``scan``: every embedding, read; ``auto``:
+    the index, and scans once a bank that fits in memory is searched often enough between two changes."""
     min_weight: float = 0.01
     """A memory below this weight is forgotten: it is not returned however large k is [O]."""
     score_threshold: float | None = None

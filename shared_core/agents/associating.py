@@ -107,6 +107,7 @@ def association_repairs(
     embedder: Embedder,
     decay: float = DECAY,
     progress: Progress | None = None,
+    value: FloatArray | None = None,
 ) -> Iterator[Repair]:
     """Yield what is not written yet, one repair per kind, each made when it is asked for.
 
@@ -116,6 +117,7 @@ def association_repairs(
         embedder: Embeds sentences.
         decay: Strength of the graded decay; 0 leaves weights alone.
         progress: See ``associate``.
+        value: How much each memory says, where it is known; see ``telling``.
     """
     known = {(key.memory_id, key.kind, key.text) for key in keys}
 
@@ -142,7 +144,9 @@ def association_repairs(
             edges=tuple(edge for edge in bridge_edges(graph) if not _linked(graph, edge)),
         ),
         lambda: Repair(
-            operation="prune", reason="pages that say little count for less", weights=_lowered(graph, decay)
+            operation="prune",
+            reason="pages that say little count for less",
+            weights=_lowered(graph, decay, value),
         ),
     ]
     for done, stage in enumerate(stages, start=1):
@@ -165,9 +169,9 @@ def _commit(bank: MemoryBank, repairs: list[Repair], lock: BankLock) -> str:
     return run.run_id
 
 
-def _lowered(graph: MemoryGraph, decay: float) -> dict[str, float]:
+def _lowered(graph: MemoryGraph, decay: float, value: FloatArray | None) -> dict[str, float]:
     """Return the graded weights of pages that nothing has lowered yet; a forgotten page stays forgotten."""
-    graded = graded_weights(graph, decay)
+    graded = graded_weights(graph, decay, value)
     fresh = np.flatnonzero((graph.weights >= RECOVERED) & (graded < RECOVERED))
     return {graph.ids[row]: float(graded[row]) for row in fresh}
 

@@ -38,6 +38,8 @@ MOST_SENTENCES = 100
 """Of a page that are keys of their own: one huge page must not take a dream's whole time [O]."""
 BRIDGES = 8
 """Nearest pages that a page is linked with [O]."""
+BRIDGES_EXACT = 8_000
+"""Pages up to which all are compared with all; beyond, a page is compared with those of near cells [O]."""
 DECAY = 0.15
 """Strength of the graded decay: w = exp(0.15 (v - max v)), about 0.6 for the emptiest page [O]."""
 _FIRST_PERSON = re.compile(r"\b(?:I|my|we|our|I'm|I've)\b")
@@ -95,7 +97,8 @@ def scene_keys(graph: MemoryGraph, rows: Sequence[int], width: int) -> list[Retr
 def bridge_edges(graph: MemoryGraph, count: int = BRIDGES) -> list[Edge]:
     """Return edges between each page and the pages nearest to it in content (scattered).
 
-    The embeddings are centred first: what all pages have in common says nothing.
+    The embeddings are centred first: what all pages have in common says nothing. In banks of more than
+    ``BRIDGES_EXACT`` pages most of the nearest are found, not all.
 
     Args:
         graph: The pages; derived memories get no bridges.
@@ -106,7 +109,7 @@ def bridge_edges(graph: MemoryGraph, count: int = BRIDGES) -> list[Edge]:
     pages = np.flatnonzero(~graph.derived)
     if len(pages) < 2:
         return []
-    near = nearest_rows(centred_rows(graph.unit[pages]), count)
+    near = nearest_rows(centred_rows(graph.unit[pages]), count, exact=BRIDGES_EXACT)
     pairs = {
         (min(a, b), max(a, b)): None
         for row, others in enumerate(near.tolist())
@@ -123,15 +126,29 @@ def centred_rows(unit: FloatArray) -> FloatArray:
     return unit_rows(np.where(norms > 1e-6, centred, 1.0).astype(np.float32))
 
 
-def graded_weights(graph: MemoryGraph, strength: float = DECAY) -> FloatArray:
+def graded_weights(
+    graph: MemoryGraph, strength: float = DECAY, value: FloatArray | None = None
+) -> FloatArray:
     """Return w per page by how much it says, shape (N,) in (0, 1]; 1 for derived memories (noisy).
-
-    v = 0.3 z(new) - 0.5 question - 0.3 (reaction and z(new) < 0) + 0.4 first person + 0.5 time
-    + 0.4 answers a question, where new = log(1 + sum of idf of words that the turn before has not).
 
     Args:
         graph: The pages.
         strength: 0 leaves all weights at 1.
+        value: What ``telling`` gives, where it is known.
+    """
+    pages = ~graph.derived
+    weights = np.ones(len(graph))
+    if pages.any():
+        said = (telling(graph) if value is None else value)[pages]
+        weights[pages] = np.exp(strength * (said - said.max()))
+    return weights
+
+
+def telling(graph: MemoryGraph) -> FloatArray:
+    """Return v, how much each memory says, shape (N,).
+
+    v = 0.3 z(new) - 0.5 question - 0.3 (reaction and z(new) < 0) + 0.4 first person + 0.5 time
+    + 0.4 answers a question, where new = log(1 + sum of idf of words that the turn before has not).
     """
     said = [line_of(text, who)[1] for text, who in zip(graph.texts, graph.speakers, strict=True)]
     before = _previous(graph)
@@ -143,11 +160,7 @@ def graded_weights(graph: MemoryGraph, strength: float = DECAY) -> FloatArray:
     dated = np.array([bool(resolve_dates(text, graph.day(row))) for row, text in enumerate(said)], float)
     value = 0.3 * np.clip(new, -2, 2) - 0.5 * question - 0.3 * reaction * (new < 0)
     value += 0.4 * person + 0.5 * dated + 0.4 * answers
-    pages = ~graph.derived
-    weights = np.ones(len(graph))
-    if pages.any():
-        weights[pages] = np.exp(strength * (value[pages] - value[pages].max()))
-    return weights
+    return value
 
 
 def novelty(said: Sequence[str], before: Array) -> FloatArray:

@@ -28,6 +28,7 @@ from shared_core.bank import intake
 from shared_core.bank.graph import GraphKeys, MemoryGraph, read_graph
 from shared_core.bank.repairing import Repair, remove_unborn
 from shared_core.errors import ConfigError, InvalidMemoryError
+from shared_core.telemetry import told, traced
 
 if TYPE_CHECKING:
     from shared_core.agents.asking import AskingLimits, AskingReport
@@ -120,6 +121,7 @@ class DreamCycle:
             asking=agents.report,
         )
 
+    @traced("dream.cycle", told.cycle, logged=True)
     def run(
         self,
         *,

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shared_core.agents.associating import association_repairs
-from shared_core.agents.associations import centred_rows
+from shared_core.agents.associations import centred_rows, telling
 from shared_core.agents.cycle_report import (
     Approve,
     DreamEvent,
@@ -47,6 +47,7 @@ from shared_core.agents.weakness import (
     worth_asking,
 )
 from shared_core.errors import InvalidMemoryError, MemoryNotFoundError
+from shared_core.telemetry import told, traced
 
 if TYPE_CHECKING:
     from shared_core.agents.dream_config import DreamConfig
@@ -134,8 +135,9 @@ class Dreaming:
 
     def __post_init__(self) -> None:
         self.usable = usable(self.graph)
-        self._asked = worth_asking(self.graph)
-        self.verifier = Verifier(ProbeIndex(self.graph, self.embedder), self.config.k)
+        self._value = telling(self.graph)
+        self._asked = worth_asking(self.graph, self._value)
+        self.verifier = Verifier(ProbeIndex(self.graph, self.embedder), self.config.k, self._late)
         self._centred = centred_rows(self.graph.unit) if len(self.graph) else self.graph.unit
         self._terms = weakness_terms(self.graph)
         self._seed = self.config.seed + SEEDS_PER_CYCLE * self.earlier
@@ -175,6 +177,7 @@ class Dreaming:
 
     # ---- inner
 
+    @traced("dream.round", told.dream_round)
     def _timed(self, work: Callable[[], StoppedBy | None]) -> StoppedBy | None:
         began = time.monotonic()
         ended = work()
@@ -214,8 +217,11 @@ class Dreaming:
     def _of_many(self) -> Iterable[Repair]:
         if (useful := restoration(self.graph, self.config.eta)) is not None:
             yield useful
-        yield from association_repairs(self.graph, self.keys, self.embedder, self.config.decay)
+        yield from association_repairs(
+            self.graph, self.keys, self.embedder, self.config.decay, value=self._value
+        )
 
+    @traced("dream.repair", told.repair)
     def _try_groundwork(self, repair: Repair, trial: GroundworkTrial) -> str | None:
         f1, good = trial.attempt(repair)
         if not good:
@@ -290,9 +296,10 @@ class Dreaming:
             return "cancelled"
         if sum(one.round > 0 for one in self.kept) >= self.config.repairs:
             return "repairs"
-        if time.monotonic() - self._started >= self.config.seconds:
-            return "seconds"
-        return None
+        return "seconds" if self._late() else None
+
+    def _late(self) -> bool:
+        return time.monotonic() - self._started >= self.config.seconds
 
     def _repair(self, diagnosis: Diagnosis) -> str | None:
         """Propose, suppose, verify and write one repair; returns why it was not kept."""
@@ -317,6 +324,7 @@ class Dreaming:
         self._tried.add(sign)
         return repair
 
+    @traced("dream.repair", told.repair)
     def _try(self, repair: Repair, diagnosis: Diagnosis) -> str | None:
         """Suppose, verify and write a repair; returns why it was not kept."""
         repair, vectors = self._embedded(repair)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from shared_core.bank.graph import MemoryGraph
     from shared_core.bank.keys import RetrievalKey
     from shared_core.bank.repairing import Repair
-    from shared_core.types import Embedder
+    from shared_core.types import Array, Embedder, FloatArray
 
 LOSS = 0.02
 """Of mean F1, which all repairs of many pages together may cost the probes: chance moves it as much [O]."""
@@ -56,6 +56,8 @@ class GroundworkTrial:
         self._vectors = embed_queries(embedder, [probe.query for probe in probes]) if probes else ()
         self._covers = covers_of(graph)
         self._supposed = self._index
+        self._fused: list[FloatArray] = []
+        self._fused_by: Sequence[RetrievalKey] | None = None
         self.f1 = self._ask(self._index)
         self._least = self.f1 - LOSS
 
@@ -74,12 +76,30 @@ class GroundworkTrial:
 
     def _ask(self, index: AssociationIndex) -> float:
         found = []
-        for probe, vector in zip(self._probes, self._vectors, strict=True):
-            score, _ = index.weighted(probe.query, vector, self._config.min_weight)
-            best = np.argsort(-score, kind="stable")[: self._k]
+        for probe, fused in zip(self._probes, self._unweighted(index), strict=True):
+            score = index.weigh(fused, self._config.min_weight)
+            best = _largest(score, self._k)
             covers = [self._covers[row] for row in best.tolist() if score[row] > 0]
             found.append(ranking_f1(covers, set(probe.targets))[0])
         return float(np.mean(found)) if found else 1.0
+
+    def _unweighted(self, index: AssociationIndex) -> list[FloatArray]:
+        """Return the fused scores of each probe; neither weights nor edges change them, only keys do."""
+        if self._fused_by is not index.keys:
+            asked = zip(self._probes, self._vectors, strict=True)
+            self._fused = []
+            self._fused = [index.score(probe.query, vector)[0] for probe, vector in asked]
+            self._fused_by = index.keys
+        return self._fused
+
+
+def _largest(score: FloatArray, k: int) -> Array:
+    """Return the rows of the k largest scores, largest first, ties by row."""
+    if k >= len(score):
+        return np.argsort(-score, kind="stable")
+    least = np.partition(score, len(score) - k)[len(score) - k]
+    rows = np.flatnonzero(score >= least)
+    return rows[np.argsort(-score[rows], kind="stable")][:k]
 
 
 def _with(index: AssociationIndex, repair: Repair) -> AssociationIndex:

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from shared_core.agents.protocol import Category, Diagnosis, Probe, Retrieval
-from shared_core.agents.weakness import usable
+from shared_core.agents.weakness import is_usable
 from shared_core.language import content_words, extract_entities, split_sentences
 from shared_core.language.pages import line_of
 
 if TYPE_CHECKING:
     from shared_core.bank.graph import MemoryGraph
+    from shared_core.types import BoolArray
 
 SAME_MEANING, SAME_WORDS = 0.9, 0.6
 """Cosine and Jaccard overlap of content words from which two memories say the same [O]."""
@@ -32,7 +33,7 @@ class RuleAnalyst:
     def diagnose(self, graph: MemoryGraph, failures: Sequence[tuple[Probe, Retrieval]]) -> list[Diagnosis]:
         """Return one diagnosis at most per failure; those that cost most F1 first."""
         order = sorted(range(len(failures)), key=lambda at: (failures[at][1].f1, at))
-        allowed = set(usable(graph).tolist())
+        allowed = is_usable(graph)
         found = (_diagnose(graph, *failures[at], allowed) for at in order)
         return [diagnosis for diagnosis in found if diagnosis is not None]
 
@@ -53,10 +54,10 @@ def same_content(graph: MemoryGraph, one: int, other: int) -> bool:
     return bool(a | b) and len(a & b) >= SAME_WORDS * len(a | b)
 
 
-def _diagnose(graph: MemoryGraph, probe: Probe, outcome: Retrieval, allowed: set[int]) -> Diagnosis | None:
+def _diagnose(graph: MemoryGraph, probe: Probe, outcome: Retrieval, allowed: BoolArray) -> Diagnosis | None:
     wanted = [graph.row_of[memory_id] for memory_id in probe.targets if memory_id in graph.row_of]
     found = [graph.row_of[memory_id] for memory_id in outcome.ids if memory_id in graph.row_of]
-    above = [row for row in found if row not in wanted and row in allowed]
+    above = [row for row in found if row not in wanted and allowed[row]]
     filler = [row for row in above if is_filler(graph.texts[row], graph.speakers[row])]
 
     def made(category: Category, rows: Sequence[int], confidence: float, why: str) -> Diagnosis:

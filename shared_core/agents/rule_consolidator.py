@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shared_core.agents.protocol import Diagnosis, Probe
-from shared_core.agents.weakness import LEAST_WEIGHT, usable
+from shared_core.agents.weakness import LEAST_WEIGHT, is_usable, usable
 from shared_core.bank.conversation import TIME
 from shared_core.bank.derived import derived_id
 from shared_core.bank.edges import Edge
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 MOST_SOURCES = 6
 """That one derived memory quotes [O]."""
+LONGEST = 20_000
+"""Characters of a derived memory: no embedder reads more, and checking a megabyte takes seconds [O]."""
 
 
 class RuleConsolidator:
@@ -41,15 +43,16 @@ class RuleConsolidator:
 
     def propose(self, graph: MemoryGraph, diagnosis: Diagnosis) -> Repair | None:
         """Return a repair, or None where the memories may not be quoted or it was made before."""
-        allowed = set(usable(graph).tolist())
-        rows = [graph.row_of[name] for name in diagnosis.targets if graph.row_of.get(name, -1) in allowed]
+        allowed = is_usable(graph)
+        named = [graph.row_of[name] for name in diagnosis.targets if name in graph.row_of]
+        rows = [row for row in named if allowed[row]]
         rows = in_order(graph, rows)[:MOST_SOURCES]
         if diagnosis.category == "noisy":
             return self._lower(graph, rows, diagnosis)
         if len(rows) < (1 if diagnosis.category == "buried" else 2):
             return None
         text = quote(graph, rows, diagnosis.probe if diagnosis.category == "buried" else None)
-        if unsupported(text, [source_of(graph, row) for row in rows]):
+        if len(text) > LONGEST or unsupported(text, [source_of(graph, row) for row in rows]):
             return None
         if _known(graph, rows, text):
             return self._lower(graph, rows, diagnosis) if diagnosis.category == "redundant" else None
@@ -139,8 +142,8 @@ def _known(graph: MemoryGraph, rows: Sequence[int], text: str) -> bool:
     """Tell whether a derived memory says all of this already, whichever operation wrote it."""
     lines = set(text.splitlines())
     return any(
-        set(rows) <= set(sources) and lines <= set(graph.texts[row].splitlines())
-        for row, sources in graph.sources.items()
+        set(rows) <= set(graph.sources[row]) and lines <= set(graph.texts[row].splitlines())
+        for row in graph.quoted_by.get(rows[0], ())
         if graph.weights[row] >= LEAST_WEIGHT
     )
 

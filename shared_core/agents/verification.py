@@ -6,7 +6,7 @@ may get worse is ours [O].
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 TOLERANCE = 1e-9
 NO_GAIN, HARM = "does not help its probe", "makes another probe worse"
+LATE = "the time was up before every probe had been asked again"
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Trial:
     refused: str | None
     """Why it is not kept; None if it is good."""
     outcomes: dict[Probe, Retrieval]
-    """Of all probes, with the repair."""
+    """Of the probes that were asked again, with the repair."""
     weights: FloatArray
     """Of the index before it, shape (N,)."""
 
@@ -43,11 +44,13 @@ class Verifier:
     Args:
         index: What they search.
         k: How many memories a probe retrieves.
+        late: Tells, between two probes, whether to give up; what is not verified is not kept.
     """
 
-    def __init__(self, index: ProbeIndex, k: int) -> None:
+    def __init__(self, index: ProbeIndex, k: int, late: Callable[[], bool] | None = None) -> None:
         self.index = index
         self.k = k
+        self._late = late
         self.now: dict[Probe, Retrieval] = {}
         self.first: dict[Probe, float] = {}
         """F1 of each probe when it was first asked."""
@@ -81,21 +84,39 @@ class Verifier:
         refused, outcomes = None, {probe: own}
         if own.f1 <= before + TOLERANCE:
             refused = NO_GAIN
-        elif not self._others(probe, vectors, outcomes):
-            refused = HARM
+        else:
+            refused = self._others(self._open(repair, probe, weights), vectors, outcomes)
         if refused is not None:
             self.index.forget(repair, weights)
         return Trial(before, own.f1, refused, outcomes, weights)
 
-    def _others(self, probe: Probe, vectors: FloatArray, outcomes: dict[Probe, Retrieval]) -> bool:
-        """Ask all other probes, those nearest to what is new first; tells whether none got worse."""
+    def _open(self, repair: Repair, probe: Probe, weights: FloatArray) -> list[Probe]:
+        """Return the other probes that may now retrieve something else.
+
+        Where memories that a probe does not retrieve lose weight, the rest keeps its order: ranks do not
+        depend on weights.
+        """
         others = [one for one in self.now if one != probe]
+        if repair.memories or bool((self.index.weights > weights).any()):
+            return others
+        return [one for one in others if not repair.weights.keys().isdisjoint(self.now[one].ids)]
+
+    def _others(
+        self, others: list[Probe], vectors: FloatArray, outcomes: dict[Probe, Retrieval]
+    ) -> str | None:
+        """Ask other probes and return why a repair is refused, None if none got worse.
+
+        Those nearest to what is new come first, and those that found nothing last: they cannot get worse.
+        """
         near = self.index.nearness([one.query for one in others], vectors)
-        for at in np.argsort(-near, kind="stable"):
+        lost = np.array([self.now[one].f1 <= 0.0 for one in others], bool)
+        for at in np.lexsort((-near, lost)).tolist():
+            if self._late is not None and self._late():
+                return LATE
             outcomes[others[at]] = self.index.ask(others[at], self.k)
             if outcomes[others[at]].f1 < self.now[others[at]].f1 - TOLERANCE:
-                return False
-        return True
+                return HARM
+        return None
 
     def take_back(self, repair: Repair, trial: Trial) -> None:
         """Forget a repair that was good and is not written after all."""

@@ -16,36 +16,48 @@ import numpy as np
 from shared_core.agents.associations import graded_weights
 from shared_core.agents.protocol import Target, Weakness
 from shared_core.bank.derived import SUSPECT
+from shared_core.dynamics.terms.nearest import nearest_rows
 
 if TYPE_CHECKING:
     from shared_core.agents.dream_config import DreamConfig
     from shared_core.bank.graph import MemoryGraph
-    from shared_core.types import Array, FloatArray
+    from shared_core.types import Array, BoolArray, FloatArray
 
 LEAST_WEIGHT = 0.1
 """Memories below it are forgotten ones, and never repaired [O]."""
 RELATED = 0.2
 """Centred cosine from which two memories have something to do with each other [O]."""
+LONG_SESSION, SESSION_EXACT = 256, 4_000
+"""Memories of a session from which its nearest are sought for all at once, and beyond which by cells [O]."""
 _KINDS: tuple[Weakness, ...] = ("isolated", "redundant", "stale")
 
 
 def usable(graph: MemoryGraph) -> Array:
     """Return the rows that may be asked about and quoted: not derived, suspect or forgotten."""
-    found = ~graph.derived & (graph.suspicion < SUSPECT) & (graph.weights >= LEAST_WEIGHT)
-    rows: Array = np.flatnonzero(found)
+    rows: Array = np.flatnonzero(is_usable(graph))
     return rows
 
 
-def worth_asking(graph: MemoryGraph) -> Array:
+def is_usable(graph: MemoryGraph) -> BoolArray:
+    """Return which memories may be asked about and quoted, shape (N,)."""
+    found: BoolArray = ~graph.derived & (graph.suspicion < SUSPECT) & (graph.weights >= LEAST_WEIGHT)
+    return found
+
+
+def worth_asking(graph: MemoryGraph, value: FloatArray | None = None) -> Array:
     """Return the usable rows that say something: not the emptiest third by ``graded_weights`` [O].
 
     Probes about greetings would protect them from losing rank.
+
+    Args:
+        graph: The graph.
+        value: How much each memory says, where it is known; see ``telling``.
     """
     rows = usable(graph)
     if not len(rows):
         return rows
-    value = graded_weights(graph, 1.0)[rows]
-    found: Array = rows[value >= np.quantile(value, 1 / 3)]
+    weights = graded_weights(graph, 1.0, value)[rows]
+    found: Array = rows[weights >= np.quantile(weights, 1 / 3)]
     return found
 
 
@@ -58,18 +70,32 @@ def weakness_terms(graph: MemoryGraph) -> FloatArray:
     found = np.zeros((len(graph), 3))
     if not len(graph):
         return found
-    degrees = graph.degrees()
-    found[:, 0] = 1.0 - degrees / max(1, int(degrees.max()))
+    degrees = np.zeros(len(graph), np.int64)
+    found[:, 1] = _nearest_in_long_sessions(graph)
     for row in range(len(graph)):
+        linked = graph.linked(row)
+        degrees[row] = graph.degree(row, linked)
         mates = graph.in_session.get(int(graph.session[row]), np.zeros(0, np.int64))
-        near = np.union1d(graph.linked(row), mates)
+        near = np.union1d(linked, mates) if len(mates) < LONG_SESSION else linked
         near = near[near != row]
         if len(near):
-            found[row, 1] = max(0.0, float((graph.unit[near] @ graph.unit[row]).max()))
+            found[row, 1] = max(found[row, 1], float((graph.unit[near] @ graph.unit[row]).max()))
+    found[:, 0] = 1.0 - degrees / max(1, int(degrees.max()))
     known = graph.last_access[~np.isnan(graph.last_access)]
     if len(known) and (span := float(known.max() - known.min())) > 0:
         found[:, 2] = np.nan_to_num((known.max() - graph.last_access) / span)
     return np.clip(found, 0.0, 1.0)
+
+
+def _nearest_in_long_sessions(graph: MemoryGraph) -> FloatArray:
+    """Return the cosine of each memory of a long session to its nearest there, 0 for others, shape (N,)."""
+    found = np.zeros(len(graph))
+    for rows in graph.in_session.values():
+        if len(rows) >= LONG_SESSION:
+            unit = graph.unit[rows]
+            near = nearest_rows(unit, 1, exact=SESSION_EXACT)[:, 0]
+            found[rows] = np.einsum("ij,ij->i", unit, unit[near])
+    return np.maximum(found, 0.0)
 
 
 def weak_targets(terms: FloatArray, rows: Sequence[int], config: DreamConfig, limit: int) -> list[Target]:
@@ -104,13 +130,15 @@ def bridge_partner(
         row: The target.
         rankings: What local probes about the target retrieved; those without the target count nothing.
     """
-    linked = set(graph.linked(row).tolist()) | {row}
-    linked.update(graph.in_session.get(int(graph.session[row]), np.zeros(0, np.int64)).tolist())
-    allowed = set(usable(graph).tolist()) - linked
+    allowed = is_usable(graph)
+    allowed[graph.linked(row)] = False
+    allowed[graph.in_session.get(int(graph.session[row]), [])] = False
+    allowed[row] = False
     counts: Counter[int] = Counter()
     for ranking in rankings:
         if row in ranking:
-            counts.update(other for other in ranking if other in allowed)
+            # what a repair would add stands behind the graph's own
+            counts.update(other for other in ranking if other < len(allowed) and allowed[other])
     near = {other: float(centred[other] @ centred[row]) for other in counts}
     related = [other for other in counts if near[other] >= RELATED]
     return max(related, key=lambda other: (counts[other], near[other], -other), default=None)

@@ -12,6 +12,8 @@ from shared_core.bank.conversation import ConversationMemory
 from shared_core.bank.repairing import apply_repair
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
     from shared_core.bank.lock import BankLock
     from shared_core.bank.memory_bank import MemoryBank
     from shared_core.bank.repairing import Repair
@@ -31,7 +33,10 @@ def write_repair(bank: MemoryBank, repair: Repair, lock: BankLock, parent: str) 
     Raises:
         InvalidMemoryError, MemoryNotFoundError, BankLockedError: As ``apply_repair``.
     """
-    run = apply_repair(bank, repair, lock=lock, parent=parent)
-    if repair.memories:
-        ConversationMemory(bank).place({memory.id: "" for memory in repair.memories}, "ltsm")
-    return run.run_id
+
+    def place(connection: Connection) -> None:
+        if repair.memories:
+            made = {memory.id: "" for memory in repair.memories}
+            ConversationMemory(bank).place(made, "ltsm", connection=connection)
+
+    return apply_repair(bank, repair, lock=lock, parent=parent, within=place).run_id

@@ -20,6 +20,8 @@ from shared_core.bank.tiers import Placement, Tier, TierConfig, TierStore
 from shared_core.errors import InvalidMemoryError
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
     from shared_core.bank.memory_bank import MemoryBank
     from shared_core.types import Metadata, Progress
 
@@ -133,21 +135,29 @@ class ConversationMemory:
                 metadatas=[page.stored_metadata() for page in new],
                 progress=progress,
             )
-            self.place({page.id: page.session for page in new}, "stim")
+        self._place_pages(pages, new)
         return [page.id for page in pages]
 
-    def place(self, new: Mapping[str, str], tier: Tier) -> dict[str, Tier]:
+    def place(
+        self, new: Mapping[str, str], tier: Tier, *, connection: Connection | None = None
+    ) -> dict[str, Tier]:
         """Place memories in a tier and let what no longer fits flow on.
 
         Args:
             new: Session of each memory, "" for long-term entries.
             tier: Where they go.
+            connection: Of the transaction in which it is done; default: one of its own.
 
         Returns:
             What moved where.
         """
         return self._tiers.place(
-            new, tier, last_used=self._last_used, quoted=self._quoted, config=self.config
+            new,
+            tier,
+            last_used=self._last_used,
+            quoted=self._quoted,
+            config=self.config,
+            connection=connection,
         )
 
     def tiers(self) -> dict[str, Placement]:
@@ -161,6 +171,15 @@ class ConversationMemory:
     async def aadd_pages(self, pages: Sequence[Page], **options: Any) -> list[str]:
         """``add_pages`` in a thread, without blocking the event loop."""
         return await asyncio.to_thread(self.add_pages, pages, **options)
+
+    def _place_pages(self, pages: Sequence[Page], new: Sequence[Page]) -> None:
+        """Place new pages, and those that were stored by a process which died before it placed them."""
+        session_of = {page.id: page.session for page in reversed(pages)}
+        ids = {page.id for page in new}
+        if known := [memory_id for memory_id in session_of if memory_id not in ids]:
+            ids.update(self._tiers.without(known))
+        if unplaced := {page.id: session_of[page.id] for page in pages if page.id in ids}:
+            self.place(unplaced, "stim")
 
     def _last_used(self, ids: Sequence[str]) -> dict[str, float]:
         return {i: state.last_access or 0.0 for i, state in zip(ids, self.bank.state.get(ids), strict=True)}

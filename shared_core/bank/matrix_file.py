@@ -11,7 +11,9 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 
 FORMAT = 2
 _ALIGNMENT = 64
+_UNFINISHED = ".dream-"
+_LEFT_SECONDS = 600.0
+"""Age from which an unfinished file is one that a dead process left: writing takes seconds."""
 _BLOCK_ELEMENTS = 1 << 16
 """Half a megabyte in double precision: the temporaries stay in cache."""
 _NEVER = (-1, -1, -1)
@@ -134,7 +139,8 @@ def write_file(path: Path, held: MatrixFile) -> None:
         OSError: It cannot be written.
     """
     path.parent.mkdir(exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as file:
+    _remove_left(path.parent)
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=_UNFINISHED, delete=False) as file:
         try:
             for part in _encoded(held):
                 file.write(part)
@@ -143,6 +149,14 @@ def write_file(path: Path, held: MatrixFile) -> None:
         except BaseException:
             Path(file.name).unlink(missing_ok=True)
             raise
+
+
+def _remove_left(folder: Path) -> None:
+    """Remove what processes left that were killed while they wrote: each would be as large as the cache."""
+    for file in folder.glob(f"{_UNFINISHED}*"):
+        with suppress(FileNotFoundError):  # of two that clear up, one is later
+            if time.time() - file.stat().st_mtime > _LEFT_SECONDS:
+                file.unlink()
 
 
 def _layout(rows: int, dim: int) -> dict[str, tuple[str, tuple[int, ...]]]:

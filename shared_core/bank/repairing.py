@@ -10,7 +10,7 @@ logged for reversibility [S]. Suspects are never sources [O].
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,6 +25,8 @@ from shared_core.bank.transaction import new_run_id
 from shared_core.errors import InvalidMemoryError, MemoryNotFoundError
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
     from shared_core.bank.journal import Run
     from shared_core.bank.lock import BankLock
     from shared_core.bank.memory_bank import MemoryBank
@@ -64,7 +66,14 @@ class Repair:
     """Plain JSON values for the journal: the probe, the diagnosis, F1 before and after."""
 
 
-def apply_repair(bank: MemoryBank, repair: Repair, *, lock: BankLock, parent: str | None = None) -> Run:
+def apply_repair(
+    bank: MemoryBank,
+    repair: Repair,
+    *,
+    lock: BankLock,
+    parent: str | None = None,
+    within: Callable[[Connection], object] | None = None,
+) -> Run:
     """Apply a repair whole or not at all; ``bank.undo(run.run_id)`` takes it back.
 
     Args:
@@ -72,6 +81,7 @@ def apply_repair(bank: MemoryBank, repair: Repair, *, lock: BankLock, parent: st
         repair: The repair.
         lock: The bank's lock, held.
         parent: Run id of the dream cycle.
+        within: Called inside the transaction: what it writes is written with the repair, or not at all.
 
     Raises:
         InvalidMemoryError: It changes nothing, a text or weight is malformed, or a source is derived,
@@ -89,6 +99,8 @@ def apply_repair(bank: MemoryBank, repair: Repair, *, lock: BankLock, parent: st
             run.set(list(repair.weights), {"weight": list(repair.weights.values())})
             write_edges(run.connection, bank.state.bank_id, run_id, _edges(repair))
             write_keys(run.connection, bank.state.bank_id, run_id, repair.keys)
+            if within is not None:
+                within(run.connection)
             run.report = {
                 "operation": repair.operation,
                 "reason": repair.reason,

@@ -23,6 +23,7 @@ from shared_core.bank.intake import has_direction
 from shared_core.bank.status import FORGOTTEN
 from shared_core.bank.stored_vectors import read_vectors
 from shared_core.config import ForgettingConfig
+from shared_core.device import opened
 from shared_core.dynamics import SweepResult, SweepState, forgetting_sweep
 from shared_core.errors import ConfigError
 from shared_core.telemetry import told, traced
@@ -82,11 +83,13 @@ class SweepReport:
     """All memories that took part, in the order of ``activation``."""
     activation: FloatArray = field(default_factory=lambda: np.empty(0), repr=False)
     """R per memory, shape (memories,)."""
+    weights: FloatArray = field(default_factory=lambda: np.empty(0), repr=False)
+    """w per memory after the sweep, as ``activation``; of a dry run what it would be."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values, without the per-memory arrays."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        del values["ids"], values["activation"]
+        del values["ids"], values["activation"], values["weights"]
         return {**values, "suspects": [asdict(suspect) for suspect in self.suspects]}
 
 
@@ -111,6 +114,7 @@ def sweep_bank(
             "for example ForgettingConfig.preset('hardened', iterations=5)"
         )
     content, state = bank.content, bank.state
+    arrays = opened(config)
     started = time.perf_counter()
     with nullcontext() if dry_run else state.lock("sweep", wait=0.0) as lock:
         vectors = read_vectors(content)
@@ -131,6 +135,7 @@ def sweep_bank(
             coupling=diagnosed.verdict,
             norms=part.norms,
             unit_moments=part.moments,
+            arrays=arrays,
         )
         new = zip(result.weights.tolist(), result.suspicion.tolist(), strict=True)
         followed = follow_sources(bank, ids, dict(zip(kept, new, strict=True)))
@@ -150,7 +155,14 @@ def sweep_bank(
                 run.report = SweepReport(**{**report, "run_id": run_id, "seconds": seconds}).to_dict()
     seconds = time.perf_counter() - started
     return SweepReport(
-        **{**report, "run_id": run_id, "seconds": seconds, "ids": kept, "activation": result.activation}
+        **{
+            **report,
+            "run_id": run_id,
+            "seconds": seconds,
+            "ids": kept,
+            "activation": result.activation,
+            "weights": result.weights,
+        }
     )
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -119,6 +120,7 @@ class TierStore:
         last_used: Callable[[Sequence[str]], Mapping[str, float]],
         quoted: Callable[[Sequence[str]], Collection[str]],
         config: TierConfig,
+        connection: Connection | None = None,
     ) -> dict[str, Tier]:
         """Place new memories, and move what no longer fits, in one transaction.
 
@@ -130,6 +132,7 @@ class TierStore:
             last_used: From ids to their last access, see ``flow``.
             quoted: From ids of long-term entries to the pages that they quote.
             config: Capacities.
+            connection: Of the transaction in which it is done; default: one of its own.
 
         Returns:
             What moved where.
@@ -140,13 +143,19 @@ class TierStore:
             memory_id: Placement(tier, session, now + 1e-6 * row)
             for row, (memory_id, session) in enumerate(new.items())
         }
-        with writing(self._engine) as connection:
-            self._write(connection, arrived)
-            placed, pages, sessions = self._outgrown(connection, quoted, config)
+        with writing(self._engine) if connection is None else nullcontext(connection) as within:
+            self._write(within, arrived)
+            placed, pages, sessions = self._outgrown(within, quoted, config)
             moves = flow(placed, last_used(list(placed)) if placed else {}, pages, config, sessions)
             moved = {i: Placement(to, placed[i].session, now) for i, to in moves.items()}
-            self._write(connection, moved)
+            self._write(within, moved)
         return moves
+
+    def without(self, ids: Sequence[str]) -> list[str]:
+        """Return which of the ids stand in no tier, in the order given."""
+        with reading(self._engine) as connection:
+            placed = self._read(connection, among(connection, tiers.c.memory_id, ids))
+        return [memory_id for memory_id in ids if memory_id not in placed]
 
     def _outgrown(
         self, connection: Connection, quoted: Callable[[Sequence[str]], Collection[str]], config: TierConfig

@@ -6,14 +6,12 @@ what was measured, good or bad.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
 import tempfile
 import time
 from contextlib import nullcontext
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -66,18 +64,16 @@ def demo(
     _what_next(result, preset, keep)
 
 
-def bundled_case() -> AttackCase:
-    """Return the bundled memory, with its attack."""
-    from shared_core.evaluation.cases import parse_case
-
-    source = files("shared_core.samples") / "agent_memory.json"
-    return parse_case(json.loads(source.read_text(encoding="utf-8")), "the bundled sample")
-
-
 def _run(folder: Path, config: ForgettingConfig, preset: str, *, quiet: bool) -> dict[str, Any]:
     from shared_core.bank import MemoryBank
     from shared_core.embedding import packaged_embedder
-    from shared_core.evaluation import CachedEmbedder, fill_collection, measure_bank, retrieve
+    from shared_core.evaluation import (
+        CachedEmbedder,
+        bundled_case,
+        fill_collection,
+        measure_bank,
+        retrieve,
+    )
 
     case = bundled_case()
     embedder = CachedEmbedder(packaged_embedder())

@@ -71,8 +71,7 @@ def cases_of(
     """Return the bundled case, and the first ones of each family where there is a data directory."""
     from itertools import islice
 
-    from shared_core.cli.demo import bundled_case
-    from shared_core.evaluation import attack_suite
+    from shared_core.evaluation import attack_suite, bundled_case
 
     found = [bundled_case()]
     for name in (family or ["agentpoison-ehr500-in", "optimised-ehr500-in"]) if data is not None else []:

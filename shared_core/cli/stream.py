@@ -38,8 +38,7 @@ def stream(
     Example: dream eval stream --attacker praise --law multiplicative
     """
     from shared_core.bank import MemoryBank
-    from shared_core.cli.demo import bundled_case
-    from shared_core.evaluation import CachedEmbedder, fill_collection
+    from shared_core.evaluation import CachedEmbedder, bundled_case, fill_collection
     from shared_core.evaluation.stream import StreamConfig, run_stream
 
     chosen: dict[str, Any] = {"decay_law": law, "seed": seed}

@@ -3,7 +3,7 @@
 from shared_core.evaluation.adaptive import adaptive_cases
 from shared_core.evaluation.agentpoison import agentpoison_ehr_cases, strategyqa_cases
 from shared_core.evaluation.baselines import amemguard_drops, perplexity_drops
-from shared_core.evaluation.cases import AttackCase, CaseMemory, assemble_case, load_case
+from shared_core.evaluation.cases import AttackCase, CaseMemory, assemble_case, bundled_case, load_case
 from shared_core.evaluation.defences import DEFENCES, Defence, DefenceOptions, DefenceOutcome
 from shared_core.evaluation.metrics import auroc, overlap_at_k, share_with_poison
 from shared_core.evaluation.minja import minja_drug_cases, minja_patient_cases, minja_qa_cases
@@ -37,6 +37,7 @@ __all__ = [
     "assemble_case",
     "attack_suite",
     "auroc",
+    "bundled_case",
     "evaluate_case",
     "fill_collection",
     "load_case",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,12 @@ def load_case(path: Path) -> AttackCase:
         ConfigError: There is no such file, it is not JSON, or not a case; the message names the field.
     """
     return parse_case(read_json(path), str(path))
+
+
+def bundled_case() -> AttackCase:
+    """Return the small office memory that comes with the package, with an attack on it."""
+    source = files("shared_core.samples") / "agent_memory.json"
+    return parse_case(json.loads(source.read_text(encoding="utf-8")), "the bundled sample")
 
 
 def parse_case(value: Any, source: str) -> AttackCase:

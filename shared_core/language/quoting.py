@@ -19,9 +19,11 @@ A text that quotes its sources verbatim always passes.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
+from itertools import accumulate
 
 from shared_core.language.dates import DateMention, covered_spans, relative_spans, resolve_dates
 from shared_core.language.entities import Entity, links_and_handles, outside, quoted
@@ -86,8 +88,13 @@ class _Evidence:
         self._stems: set[str] | None = None
         self._days = {source.day for source in sources if source.day}
         mentions = [resolve_dates(source.text, source.day) for source in sources]
-        self._periods = {(one.start, one.end) for found in mentions for one in found}
-        self._periods |= {(one, one) for one in self._days}
+        periods = {(one.start, one.end) for found in mentions for one in found}
+        periods |= {(one, one) for one in self._days}
+        self._starts = sorted(start for start, _ in periods)
+        self._ends = _earliest_from(sorted(periods))
+        self._years = {start.year for start, end in periods if start.year == end.year}
+        self._months = {start.month for start, end in periods if _month(start) == _month(end)}
+        self._weekdays = {start.weekday() for start, end in periods if start == end}
         numbers = [
             number
             for source, found in zip(sources, mentions, strict=True)
@@ -115,21 +122,27 @@ class _Evidence:
         if number.norm in self._norms or (number.norm == number.value and number.value in self._values):
             return True
         year = number.norm.isdigit() and len(number.norm) == 4
-        return year and any(start.year == int(number.norm) == end.year for start, end in self._periods)
+        return year and int(number.norm) in self._years
 
     def has_date(self, mention: DateMention) -> bool:
-        return any(mention.start <= start and end <= mention.end for start, end in self._periods)
+        at = bisect_left(self._starts, mention.start)
+        return at < len(self._ends) and self._ends[at] <= mention.end
 
     def has_calendar_word(self, name: str) -> bool:
         if name in self._words or f"{name}s" in self._words:
             return True
         if name in WEEKDAYS:
-            return any(start == end and start.weekday() == WEEKDAYS[name] for start, end in self._periods)
-        month = MONTHS[name]
-        return any(
-            (start.year, start.month) == (end.year, end.month) and start.month == month
-            for start, end in self._periods
-        )
+            return WEEKDAYS[name] in self._weekdays
+        return MONTHS[name] in self._months
+
+
+def _earliest_from(periods: list[tuple[date, date]]) -> list[date]:
+    """Return for each period the earliest end of it and those behind it."""
+    return list(accumulate((end for _, end in reversed(periods)), min))[::-1]
+
+
+def _month(day: date) -> tuple[int, int]:
+    return day.year, day.month
 
 
 def _flat(text: str) -> str:
@@ -161,9 +174,12 @@ def _dates(
         if (start, end) not in resolved and not evidence.has_text(text[start:end]):
             yield Entity("date", text[start:end], text[start:end].casefold())
     spans = sorted(resolved | set(relative))
+    # how far the spans up to each reach
+    starts, reach = [start for start, _ in spans], list(accumulate((end for _, end in spans), max))
     for match in _CALENDAR_WORD.finditer(text):
         name = match[1].casefold()
-        inside = any(start <= match.start() < end for start, end in spans)
+        before = bisect_right(starts, match.start())
+        inside = before > 0 and match.start() < reach[before - 1]
         if inside or (name in _AMBIGUOUS and not _is_month(match)):
             continue
         if not evidence.has_calendar_word(name):

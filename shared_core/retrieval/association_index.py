@@ -121,9 +121,14 @@ class AssociationIndex:
             allowed: As for ``score``.
         """
         fused, cosine = self.score(query, vector, allowed)
+        return self.weigh(fused, min_weight, allowed), cosine
+
+    def weigh(self, fused: FloatArray, min_weight: float, allowed: BoolArray | None = None) -> FloatArray:
+        """Return the score that memories are ranked by, from what ``score`` gives, shape (N,)."""
         weight = self.graph.weights
         alive = weight >= min_weight if allowed is None else (weight >= min_weight) & allowed
-        return np.where(alive, self.spread(np.where(alive, fused * weight, 0.0)), 0.0), cosine
+        found: FloatArray = np.where(alive, self.spread(np.where(alive, fused * weight, 0.0)), 0.0)
+        return found
 
     def spread(self, weighted: FloatArray) -> FloatArray:
         """Return scores after one step over the bridges: s + a w A s, shape (N,).
@@ -202,7 +207,10 @@ class AssociationIndex:
         widths = [width for width, used in ((1, graph.in_session), (2, "scene2" in texts)) if used]
         self._means = {width: self._mean(width, old, old_rows, fresh) for width in widths}
         rows = np.array([graph.row_of.get(i, -1) for i in self._sentence_ids], np.int64)
-        self._sentence_rows, self._sentences = rows[rows >= 0], self._all_sentences[rows >= 0]
+        # a copy of all of them is made only where some are left out
+        inside = rows >= 0
+        self._sentence_rows = rows[inside]
+        self._sentences = self._all_sentences if inside.all() else self._all_sentences[inside]
         names = {name.casefold(): name for name in graph.speakers if name}
         self._speakers = [(set(words(folded)), name) for folded, name in names.items()]
 

@@ -22,6 +22,7 @@ from shared_core.retrieval.association_index import AssociationIndex
 from shared_core.retrieval.context import render_context
 from shared_core.retrieval.rerank import rerank_hits
 from shared_core.retrieval.searching import Searching
+from shared_core.telemetry import told, traced
 from shared_core.types import Embedder, FloatArray, Hit, Reranker, Where
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class AssociativeRetriever(Searching):
         self._reader = GraphReader(bank, graph_keys)
         self._current: tuple[GraphReading, AssociationIndex] | None = None
 
+    @traced("dream.search", told.search)
     def search(
         self,
         query: str,
@@ -105,6 +107,7 @@ class AssociativeRetriever(Searching):
         vector = np.asarray(self.embedder.embed_query(query), np.float32)
         return self._found(index, query, vector, filters, config)
 
+    @traced("dream.search_by_vector", told.search_by_vector)
     def search_by_vector(
         self,
         vector: Sequence[float] | FloatArray,

@@ -33,6 +33,10 @@ from shared_core.types import Array, FloatArray
 
 MAX_QUERY_TERMS = 1024
 _MAX_WORD = 64
+_COMMON = 64
+"""Documents from which a term's list is worth keeping."""
+_POSTINGS_HELD = 4_000_000
+"""Entries of such lists, of 8 bytes each, that are kept until the next writing."""
 _HEAP_BYTES = 15_000_000  # tantivy's least for one thread
 _REBUILD_LEAST = 64
 _NO_SPACES = r"\p{Han}\p{Hiragana}\p{Katakana}\x{30FC}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
@@ -41,12 +45,27 @@ _WORD = rf"[[\p{{L}}\p{{N}}_]--[{_NO_SPACES}]][[\p{{L}}\p{{M}}\p{{N}}_]--[{_NO_S
 _PIECE = re.compile(r"\S{1,256}")
 
 
+class ScoredRows(NamedTuple):
+    """BM25 of every document, by the index's own numbers."""
+
+    scores: FloatArray
+    """Shape (n,), float32; 0 where there is no word in common."""
+    alphabetical: Array
+    """Place of each row among all ids, ascending, shape (n,)."""
+    names: dict[int, str]
+    """Id of each row; grows, and is another one once rows mean something else."""
+
+
 class _Snapshot:
     """What one search sees: a searcher and the ids of its rows."""
 
-    def __init__(self, searcher: Any, names: dict[int, str]) -> None:
+    def __init__(self, searcher: Any, names: dict[int, str], schema: Any) -> None:
         self.searcher = searcher
         self.names = names
+        self._schema = schema
+        self._lock = threading.Lock()
+        self._postings: dict[str, tuple[Array, FloatArray]] = {}
+        self._held = 0
 
     @cached_property
     def alphabetical(self) -> Array:
@@ -56,6 +75,36 @@ class _Snapshot:
         order = np.empty(max(names, default=-1) + 1, np.int64)
         order[sorted(names, key=names.__getitem__)] = np.arange(len(names))
         return order
+
+    def word(self, term: str) -> Any:
+        """Return the query for one term."""
+        return tantivy.Query.term_query(self._schema, "body", term, "freq")
+
+    def postings(self, term: str) -> tuple[Array, FloatArray]:
+        """Return the rows that hold a term and what it adds to each score; of common terms both are kept."""
+        with self._lock:
+            if (known := self._postings.pop(term, None)) is not None:
+                # the longest unused one goes first
+                self._postings[term] = known
+                return known
+        hits = self.searcher.search(
+            self.word(term), max(1, self.searcher.doc_freq("body", term)), count=False
+        ).hits
+        scores = np.array(list(map(itemgetter(0), hits)), np.float32)
+        addresses = list(map(itemgetter(1), hits))
+        rows = np.array(self.searcher.fast_field_values("row", addresses) if hits else [], np.int32)
+        if len(rows) >= _COMMON:
+            self._keep(term, (rows, scores))
+        return rows, scores
+
+    def _keep(self, term: str, found: tuple[Array, FloatArray]) -> None:
+        with self._lock:
+            if term not in self._postings:
+                self._postings[term] = found
+                self._held += len(found[0])
+            while self._held > _POSTINGS_HELD:
+                gone = self._postings.pop(next(iter(self._postings)))
+                self._held -= len(gone[0])
 
 
 class RankedRows(NamedTuple):
@@ -77,13 +126,13 @@ class Bm25Index:
     """
 
     def __init__(self) -> None:
-        self._analyse = _Analyser()
+        self._analyse = Analyser()
         self._lock = threading.Lock()
         self._schema = _schema()
         self._index = _empty_index(self._schema)
         self._rows: dict[str, int] = {}
         self._next_row = 0
-        self._snapshot = _Snapshot(self._index.searcher(), {})
+        self._snapshot = _Snapshot(self._index.searcher(), {}, self._schema)
 
     def __len__(self) -> int:
         return int(self._snapshot.searcher.num_docs)
@@ -147,12 +196,11 @@ class Bm25Index:
         """
         if n < 1:
             raise ConfigError(f"n={n!r} must be 1 or more")
-        terms = list(islice(dict.fromkeys(self._analyse(query)), MAX_QUERY_TERMS))
-        snapshot = self._snapshot
+        terms, snapshot = self._terms(query), self._snapshot
         if not terms:
             return RankedRows(np.empty(0, np.int64), np.empty(0), snapshot.names)
-        words = [tantivy.Query.term_query(self._schema, "body", term, "freq") for term in terms]
-        any_word = tantivy.Query.boolean_query([(tantivy.Occur.Should, word) for word in words])
+        words = [(tantivy.Occur.Should, snapshot.word(term)) for term in terms]
+        any_word = tantivy.Query.boolean_query(words)
         limit = min(n, snapshot.searcher.num_docs) + 8
         while True:
             hits = snapshot.searcher.search(any_word, limit, count=False).hits
@@ -167,6 +215,22 @@ class Bm25Index:
         rows = np.array(snapshot.searcher.fast_field_values("row", addresses), np.int64)
         best = np.lexsort((snapshot.alphabetical[rows], -scores))[:n]
         return RankedRows(rows[best], scores[best], snapshot.names)
+
+    def scored(self, query: str) -> ScoredRows:
+        """Return the BM25 of every document: arrays of what each term adds, which are kept for common terms.
+
+        A sum of three terms and more may differ from that of ``search`` in the last place.
+        """
+        snapshot = self._snapshot
+        scores = np.zeros(len(snapshot.alphabetical), np.float32)
+        for term in self._terms(query):
+            rows, added = snapshot.postings(term)
+            # no row stands twice in a term's list
+            scores[rows] += added
+        return ScoredRows(scores, snapshot.alphabetical, snapshot.names)
+
+    def _terms(self, query: str) -> list[str]:
+        return list(islice(dict.fromkeys(self._analyse(query)), MAX_QUERY_TERMS))
 
     def _write(self, ids: Sequence[str], texts: Sequence[str], *, may_exist: bool) -> None:
         _check_documents(ids, texts)
@@ -189,7 +253,7 @@ class Bm25Index:
         # Rows are never reused, so a search that runs on the old searcher may share the growing dict.
         names = self._snapshot.names
         names.update((row, key) for key, row in rows.items())
-        self._snapshot = _Snapshot(self._index.searcher(), names)
+        self._snapshot = _Snapshot(self._index.searcher(), names, self._schema)
         if len(names) - len(self._rows) > max(_REBUILD_LEAST, len(self._rows) // 4):
             self._rebuild()
 
@@ -204,7 +268,7 @@ class Bm25Index:
         index = _empty_index(self._schema)
         _commit(index, [], dict(sorted(bodies.items())))
         self._index = index
-        self._snapshot = _Snapshot(index.searcher(), names)
+        self._snapshot = _Snapshot(index.searcher(), names, self._schema)
 
 
 def _schema() -> Any:
@@ -241,7 +305,7 @@ def _commit(index: Any, gone: Iterable[int], bodies: dict[int, str]) -> None:
     index.reload()
 
 
-class _Analyser:
+class Analyser:
     """Turns any text into index terms, none of which contains a space."""
 
     def __init__(self) -> None:
@@ -250,6 +314,7 @@ class _Analyser:
         self._lock = threading.Lock()
 
     def __call__(self, text: str) -> Iterator[str]:
+        """Yield the terms of a text, as often as they stand in it."""
         folded = _fold(text)
         # tantivy borrows an analyser mutably, so two threads must not be inside one.
         with self._lock:

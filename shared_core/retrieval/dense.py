@@ -2,21 +2,23 @@
 
 The index is asked first. It cannot serve embeddings that are not of unit norm in an l2 or ip collection
 (its order is not that of cosines: these are scanned in memory), and in an embedded collection it knows
-nothing of what another process wrote since this one opened it (that is scanned beside it). Knows nothing
-of weights.
+nothing of what another process wrote since this one opened it (that is scanned beside it). ``auto`` turns to
+a scan, which is exact and no slower, once a bank is searched often enough between two changes.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from shared_core.bank.matrix_cache import MatrixCache
+from shared_core.bank.matrix_file import CachedVectors
 from shared_core.dynamics.geometry import unit_rows
 from shared_core.errors import DimensionMismatchError, StaleIndexError
+from shared_core.retrieval.beside import VectorsBeside
 from shared_core.retrieval.vectors import ResidentVectors, Scan, merge
 
 if TYPE_CHECKING:
@@ -29,8 +31,10 @@ if TYPE_CHECKING:
 NORM_TOLERANCE = 1e-4
 READ_ALONG = 32
 """Depth up to which an index search reads records along; of a deeper one few are needed."""
-AT_HAND = 20_000
-"""Rows up to which ``auto`` scans what is in memory anyway: as fast as an index, and exact."""
+BESIDE_AFTER = 8
+"""Searches after which ``auto`` begins to read the embeddings, beside searches."""
+ROWS_PER_SEARCH = 20
+"""After a change it begins at the search of number rows / this: these saved the time that reading takes."""
 STALE_TOLERANCE = 1e-3
 """Distance between two unit vectors from which one is a rewriting of the other, and not its rounding."""
 
@@ -40,8 +44,8 @@ class DenseSearch:
 
     Args:
         bank: The bank.
-        backend: ``index``, ``scan``, or ``auto``: the index wherever its order is that of cosines, or a scan
-            of a small bank that is in memory for another reason.
+        backend: ``index``, ``scan``, or ``auto``: the index wherever its order is that of cosines, and a scan
+            of an embedded collection that is searched often enough and fits in memory.
         hot: Where records go that are read along with a search.
     """
 
@@ -52,24 +56,47 @@ class DenseSearch:
         self._held_version: str | None = None
         self._may_be_at_hand = backend == "auto" and bank.content.database_file() is not None
         self._at_hand = False
+        self._needed = False
+        self._beside = VectorsBeside(bank.content, self._cache, hot.settled_mark)
+        self._searches, self._changed = 0, False
         self._state = bank.state
         self._scanning = backend == "scan"
         self._norms_matter = backend == "auto" and bank.content.space != "cosine"
         self._may_be_stale = bank.content.database_file() is not None
         self._lock = threading.Lock()
         self._resident: ResidentVectors | None = None
+        self._norms: FloatArray | None = None
         self._beside_index = ResidentVectors()
         self._version = -1
 
     @property
-    def holds_all(self) -> bool:
-        """Whether every embedding is held in memory, so that a rewriting must be told of."""
-        return self._scanning or self._resident is not None
+    def must_be_told(self) -> bool:
+        """Whether every embedding is held for more than speed, so that a rewriting must be told of."""
+        return self._scanning or (self._resident is not None and self._needed)
 
     @property
     def scans(self) -> bool:
         """Whether every search compares with every embedding."""
         return self._scanning
+
+    def searched(self, ids: Collection[str]) -> None:
+        """Count a search; ``auto`` holds every embedding once that pays. Not of a file that was just written.
+
+        Args:
+            ids: All ids of the bank, in order.
+        """
+        if self._at_hand or self._scanning or not (self._may_be_at_hand and ids):
+            return
+        self._searches += 1
+        if self._searches < max(BESIDE_AFTER, len(ids) // ROWS_PER_SEARCH if self._changed else 0):
+            return
+        brought = self._beside.brought(ids)
+        if brought is not None:
+            with self._lock:
+                self._resident, self._held_version = brought.vectors, brought.version
+                self._resident.add(self._beside_index.take(self._beside_index.ids))
+                self._at_hand = True
+            self._beside.drop()
 
     def hold_cached(self, ids: Collection[str]) -> bool:
         """Hold every embedding of a large bank from its cache; tell whether there is nothing left to read.
@@ -78,6 +105,7 @@ class DenseSearch:
             ids: All ids of the bank, in order.
         """
         with self._lock:
+            self._needed = True
             if self._resident is not None or not self._cache.covers(len(ids)):
                 return True
             named = list(ids)
@@ -87,7 +115,7 @@ class DenseSearch:
             matrix, self._held_version = found
             self._resident = ResidentVectors()
             self._resident.load_unit(named, matrix)
-            self._at_hand = self._may_be_at_hand and len(named) <= AT_HAND
+            self._at_hand = self._may_be_at_hand
             return True
 
     def cached_version(self, ids: Collection[str]) -> str | None:
@@ -97,8 +125,9 @@ class DenseSearch:
     def cache(self, version: str | None) -> None:
         """Keep what is held for the next process, if it was all read under this version."""
         with self._lock:
-            if version is not None and self._resident is not None:
-                kept = self._cache.save(self._resident.ids, self._resident.matrix, version)
+            if version is not None and self._resident is not None and self._norms is not None:
+                held = CachedVectors.divided(self._resident.ids, self._resident.matrix, self._norms)
+                kept = self._cache.save(held, version)
                 self._held_version = version if kept else None
 
     def unwritten(self) -> bool:
@@ -120,9 +149,10 @@ class DenseSearch:
         with self._lock:
             # before the reading: what is rewritten meanwhile is taken up twice rather than never
             version = self._state.version()
-            holding = hold or self.holds_all
+            holding = hold or self.must_be_told
+            self._forget()
+            self._changed = False
             self._resident, self._beside_index = None, ResidentVectors()
-            self._at_hand, self._held_version = False, None
             reread = fresh is not None and (self._may_be_stale or holding)
             if ids and (reread or (self._norms_matter and not self._scanning)):
                 matrix_ids, matrix = (fresh or self._content).embeddings()
@@ -132,7 +162,8 @@ class DenseSearch:
                 if self._scanning or (reread and holding):
                     self._resident = ResidentVectors()
                     self._resident.load(matrix_ids, matrix)
-                    self._at_hand = self._may_be_at_hand and len(matrix_ids) <= AT_HAND
+                    self._norms = np.linalg.norm(matrix.astype(np.float64), axis=1)
+                    self._needed, self._at_hand = True, self._may_be_at_hand
             if ids and fresh is None and self._may_be_stale and not self._scanning:
                 self._beside_index.add(self._content.get_embeddings(self._not_indexed(ids)))
             self._version = version
@@ -142,30 +173,36 @@ class DenseSearch:
         with self._lock:
             version = self._state.version()
             rewritten = [] if version == self._version else self._state.rewritten_since(self._version)
+            # a rewriting beside an addition goes unnoticed here, and the index may know of it
+            if change or change.touched or rewritten:
+                self._forget()
             if change or rewritten:
-                # a rewriting beside an addition goes unnoticed here, and the index may know of it
-                self._at_hand, self._held_version = False, None
                 self._take_up(change, rewritten)
             self._version = version
 
-    def asked(
+    def resident(
         self, query: FloatArray, where: Where | None, where_document: Where | None
-    ) -> Callable[[int], tuple[Sequence[str], FloatArray]]:
-        """Return a function that gives the ``n`` nearest ids and their cosines, best first.
-
-        Fewer come when there are no more. A scan compares once, however often it is asked.
+    ) -> ResidentVectors | None:
+        """Return every embedding where a search is to compare with all, None where it is to ask the index.
 
         Raises:
-            DimensionMismatchError: The query's dimension is not the collection's; raised here or when asked.
+            DimensionMismatchError: The query's dimension is not the collection's.
         """
         filtered = bool(where or where_document)
-        if self._scanning or (self._at_hand and not filtered):
-            return self.scan(query, where, where_document).nearest
-        return lambda n: self._indexed(query, n, where, where_document)
+        if self._scanning:
+            return self.held(query)
+        with self._lock:
+            found = self._resident if self._at_hand and not filtered else None
+        return None if found is None else self._fitting(query, found)
 
-    def _indexed(
+    def nearest(
         self, query: FloatArray, n: int, where: Where | None, where_document: Where | None
     ) -> tuple[Sequence[str], FloatArray]:
+        """Return the index's ``n`` nearest ids and their cosines, best first; fewer when there are no more.
+
+        Raises:
+            DimensionMismatchError: The query's dimension is not the collection's.
+        """
         mark = self._hot.settled_mark() if self._hot.mostly_cold and n <= READ_ALONG else None
         try:
             found = self._content.neighbours(query, n, where, where_document, records=mark is not None)
@@ -184,7 +221,7 @@ class DenseSearch:
         beside = self._beside_index
         if not len(beside):
             return indexed
-        allowed = self._allowed(where, where_document, beside.ids)
+        allowed = self.allowed(where, where_document, beside.ids)
         return merge(indexed, beside.nearest(query, n, allowed), n)
 
     def embeddings(self, ids: Sequence[str]) -> dict[str, FloatArray]:
@@ -198,17 +235,28 @@ class DenseSearch:
         Raises:
             DimensionMismatchError: The query's dimension is not the collection's.
         """
+        return self.held(query).scan(query, self.allowed(where, where_document))
+
+    def held(self, query: FloatArray) -> ResidentVectors:
+        """Return every embedding of the bank, read if need be.
+
+        Raises:
+            DimensionMismatchError: The query's dimension is not the collection's.
+        """
         with self._lock:
+            self._needed = True
             if self._resident is None:
                 self._resident = self._load()
-                self._at_hand = self._may_be_at_hand and len(self._resident) <= AT_HAND
-            resident = self._resident
-        if len(resident) and resident.dimension != len(query):
-            raise DimensionMismatchError(
-                f"a query of dimension {len(query)} does not fit collection {self._content.name!r} of "
-                f"dimension {resident.dimension}: use the embedder it was filled with"
-            )
-        return resident.scan(query, self._allowed(where, where_document))
+                self._at_hand = self._may_be_at_hand
+            return self._fitting(query, self._resident)
+
+    def allowed(
+        self, where: Where | None, where_document: Where | None, among: list[str] | None = None
+    ) -> Collection[str] | None:
+        """Return the ids that pass both filters; None where there are none."""
+        if not where and not where_document:
+            return None
+        return self._content.matching(where, where_document, among)
 
     # ---- inner
 
@@ -267,12 +315,20 @@ class DenseSearch:
         apart = np.linalg.norm(unit_rows(shown[known]) - unit_rows(matrix), axis=1)
         return {ids[row]: matrix[row] for row in np.flatnonzero((apart > STALE_TOLERANCE) | (known < 0))}
 
-    def _allowed(
-        self, where: Where | None, where_document: Where | None, among: list[str] | None = None
-    ) -> Collection[str] | None:
-        if not where and not where_document:
-            return None
-        return self._content.matching(where, where_document, among)
+    def _forget(self) -> None:
+        self._at_hand, self._held_version, self._norms = False, None, None
+        self._searches, self._changed = 0, True
+        self._beside.drop()
+        if not (self._needed or self._scanning):
+            self._resident = None
+
+    def _fitting(self, query: FloatArray, resident: ResidentVectors) -> ResidentVectors:
+        if len(resident) and resident.dimension != len(query):
+            raise DimensionMismatchError(
+                f"a query of dimension {len(query)} does not fit collection {self._content.name!r} of "
+                f"dimension {resident.dimension}: use the embedder it was filled with"
+            )
+        return resident
 
 
 def _unit(matrix: FloatArray) -> bool:

@@ -24,6 +24,7 @@ from shared_core.retrieval.topk import Candidates, top_k, weighted_scores
 if TYPE_CHECKING:
     from shared_core.config import RetrievalConfig
     from shared_core.retrieval.vectors import Scan
+    from shared_core.retrieval.word_ranks import WordRanks
     from shared_core.types import Array, FloatArray
 
 FIRST_DEPTH = 80
@@ -37,12 +38,12 @@ class RankFusion:
 
     Args:
         scan: Cosines of all memories.
-        worded: Rows of the scan that share a word with the query, best first; each counts in the scan.
+        words: The word ranking, by the scan's rows; each that has a place counts in the scan.
         config: Constant and weights of the fusion, smallest weight and threshold.
     """
 
     scan: Scan
-    worded: Array
+    words: WordRanks
     config: RetrievalConfig
 
     def best(self, weights_of: Callable[[Sequence[str]], FloatArray], k: int) -> Candidates:
@@ -53,15 +54,13 @@ class RankFusion:
             k: How many at most.
         """
         order = np.sort(self.scan.counted)
-        word_rank = np.zeros(len(self.scan.ids), np.int64)
-        word_rank[self.worded] = np.arange(1, len(self.worded) + 1)
         depth, rounds = max(FIRST_DEPTH, WIDER * k), 0
         while True:
-            rows = np.union1d(self.scan.best(depth), self.worded[:depth])
+            rows = np.union1d(self.scan.best(depth), self.words.best(depth))
             rank = self._dense_rank(rows, order)
             by_rank = np.argsort(rank, kind="stable")
             rows, rank = rows[by_rank], rank[by_rank]
-            found = self._ranked(rows, rank, word_rank[rows], weights_of, k, rounds := rounds + 1)
+            found = self._ranked(rows, rank, self.words.rank(rows), weights_of, k, rounds := rounds + 1)
             if depth >= len(order) or (len(found.keys) == k and found.score[-1] >= self._unseen(depth)):
                 return found
             depth *= WIDER

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from shared_core.retrieval.bm25 import Bm25Index
+from shared_core.retrieval.bm25 import Bm25Index, ScoredRows
+from shared_core.retrieval.word_ranks import WordRanks
 from shared_core.types import Array
 
 if TYPE_CHECKING:
@@ -15,10 +16,15 @@ if TYPE_CHECKING:
 
 
 class _Places(NamedTuple):
+    """Where the index's rows stand among some ids; only of rows that are among them."""
+
     names: dict[int, str]
     ids: list[str]
-    rows: int
-    place: Array
+    known: int
+    rows: Array
+    places: Array
+    order: Array
+    """Alphabetical place by place, shape (len(ids),)."""
 
 
 class KeywordSearch:
@@ -51,30 +57,42 @@ class KeywordSearch:
         index = self._current()
         return index.search(query, max(1, len(index)))[0]
 
-    def places(self, query: str, ids: list[str]) -> Array:
-        """Return the places in ``ids`` of all that share a word with the query, best first.
+    def ranks(self, query: str, ids: list[str], counted: Array | None = None) -> WordRanks:
+        """Return the word ranking by place in ``ids``.
 
         Args:
             query: Any text.
             ids: Ids, never changed in place: where each stands is remembered with the list.
+            counted: Places that count; None for all.
         """
-        index = self._current()
-        rows, _, names = index.search_rows(query, max(1, len(index)))
-        place_of = self._placed(names, ids)[rows]
-        found: Array = place_of[place_of >= 0]
-        return found
+        found = self._current().scored(query)
+        placed = self._placed(found, ids)
+        scores = np.zeros(len(ids), np.float32)
+        scores[placed.places] = found.scores[placed.rows]
+        if counted is not None:
+            only = np.zeros_like(scores)
+            only[counted] = scores[counted]
+            scores = only
+        return WordRanks(scores, placed.order)
 
-    def _placed(self, names: dict[int, str], ids: list[str]) -> Array:
-        """Return the place in ``ids`` of each of the index's rows, -1 for none."""
+    def _placed(self, found: ScoredRows, ids: list[str]) -> _Places:
         known = self._places
-        if known is None or known.names is not names or known.ids is not ids or known.rows < len(names):
+        if (
+            known is None
+            or known.names is not found.names
+            or known.ids is not ids
+            or known.known != len(found.alphabetical)
+        ):
             place_of = {memory_id: place for place, memory_id in enumerate(ids)}
-            # rows are numbered from 0; a writer may let the shared dict grow meanwhile
-            named = dict(names)
-            place = np.full(max(named, default=-1) + 1, -1, np.int64)
-            place[list(named)] = [place_of.get(memory_id, -1) for memory_id in named.values()]
-            known = self._places = _Places(names, ids, len(named), place)
-        return known.place
+            # a writer may let the shared dict grow meanwhile
+            named = [(row, i) for row, i in dict(found.names).items() if row < len(found.alphabetical)]
+            pairs = [(row, place_of[memory_id]) for row, memory_id in named if memory_id in place_of]
+            rows, places = np.array(pairs, np.int64).reshape(-1, 2).T
+            order = np.zeros(len(ids), np.int64)
+            order[places] = found.alphabetical[rows]
+            known = _Places(found.names, ids, len(found.alphabetical), rows, places, order)
+            self._places = known
+        return known
 
     def _current(self) -> Bm25Index:
         version = self._state.version()

@@ -27,10 +27,12 @@ from shared_core.retrieval.mmr import mmr
 from shared_core.retrieval.rerank import rerank_hits
 from shared_core.retrieval.searching import Searching
 from shared_core.retrieval.topk import Candidates, WeightsOf, widening_top_k
+from shared_core.telemetry import told, traced
 from shared_core.types import Embedder, FloatArray, Hit, Reranker, Where
 
 if TYPE_CHECKING:
     from shared_core.bank import CollectionWatch, MemoryBank
+    from shared_core.retrieval.vectors import ResidentVectors
 
 SEARCH_OPTIONS = {field.name for field in fields(RetrievalConfig)} - {"backend"}
 UNBOUNDED = 2**31 - 1
@@ -83,6 +85,7 @@ class BankRetriever(Searching):
         self._refreshing = threading.Lock()
         self._behind = False
 
+    @traced("dream.search", told.search)
     def search(
         self,
         query: str,
@@ -109,6 +112,7 @@ class BankRetriever(Searching):
             self.embed(query), query=query, where=where, where_document=where_document, **overrides
         )
 
+    @traced("dream.search_by_vector", told.search_by_vector)
     def search_by_vector(
         self,
         vector: Sequence[float] | FloatArray,
@@ -163,12 +167,14 @@ class BankRetriever(Searching):
             change = watch.poll()
             if change.touched and self._dense.unwritten():
                 change = CollectionChange()
-            force = force or (change.touched and self._dense.holds_all)
+            force = force or (change.touched and self._dense.must_be_told)
             if not force:
                 self._dense.update(change)
                 self._keywords.update(change)
             if force or (scanned and not self._dense.hold_cached(watch.ids)):
                 self._read_anew(watch, hold=scanned)
+            elif not scanned:
+                self._dense.searched(watch.ids)
             self._behind = False
 
     def _read_anew(self, watch: CollectionWatch, *, hold: bool) -> None:
@@ -254,34 +260,42 @@ class BankRetriever(Searching):
         ]
 
     def _candidates(self, request: _Query, k: int, gone: set[str]) -> Candidates:
-        config = request.config
-        weights_of = self._weights_but(gone)
         filters = request.where, request.where_document
-        nearest, shown, asked = self._dense.asked(request.vector, *filters), 0, 0
+        resident = self._dense.resident(request.vector, *filters)
+        if resident is not None:
+            return self._scanned(resident, request, k, gone)
+        shown = asked = 0
 
         def fetch(n: int) -> tuple[Sequence[str], FloatArray]:
             nonlocal shown, asked
-            keys, similarity = nearest(n)
+            keys, similarity = self._dense.nearest(request.vector, n, *filters)
             shown, asked = len(keys), n
             return keys, similarity
 
-        def best() -> Candidates:
-            return widening_top_k(
-                fetch,
-                weights_of,
-                k,
-                total=UNBOUNDED,
-                first=self._first_depth(k),
-                min_weight=config.min_weight,
-                threshold=config.score_threshold,
-            )
-
-        found = best()
+        found = widening_top_k(
+            fetch,
+            self._weights_but(gone),
+            k,
+            total=UNBOUNDED,
+            first=self._first_depth(k),
+            min_weight=request.config.min_weight,
+            threshold=request.config.score_threshold,
+        )
         if shown < asked and shown < self._expected(request):
             # a graph index may stop before it has shown every memory there is
-            nearest = self._dense.scan(request.vector, *filters).nearest
-            found = best()
+            return self._scanned(self._dense.held(request.vector), request, k, gone)
         return found
+
+    def _scanned(self, resident: ResidentVectors, request: _Query, k: int, gone: set[str]) -> Candidates:
+        return resident.best(
+            request.vector,
+            self.bank.state.columns(),
+            k,
+            allowed=self._dense.allowed(request.where, request.where_document),
+            gone=gone,
+            min_weight=request.config.min_weight,
+            threshold=request.config.score_threshold,
+        )
 
     def _first_depth(self, k: int) -> int:
         columns = self.bank.state.columns()
@@ -316,10 +330,7 @@ class BankRetriever(Searching):
         """
         config = request.config
         scan = self._dense.scan(request.vector, request.where, request.where_document)
-        worded = self._keywords.places(request.text, scan.ids)
-        if scan.rows is not None:
-            worded = worded[np.isin(worded, scan.rows)]
-        fusion = RankFusion(scan, worded, config)
+        fusion = RankFusion(scan, self._keywords.ranks(request.text, scan.ids, scan.rows), config)
         k = config.k if self.reranker is None else max(config.k, config.rerank_top)
         hits = self._held(lambda gone: fusion.best(self._weights_but(gone), k))
         return self._reranked(hits, request)[: config.k]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -31,6 +31,10 @@ class _Shared:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
+_Turned: TypeAlias = tuple[Mapping[int, str], Mapping[str, int], "Array"]
+"""An index's names, a caller's rows, and the caller's row of each of the index's."""
+
+
 class WordFamily:
     """At most one text per memory; safe for threads.
 
@@ -41,6 +45,7 @@ class WordFamily:
     def __init__(self, texts: Mapping[str, str]) -> None:
         self.texts = texts
         self._shared = _built(texts)
+        self._turned: _Turned | None = None
 
     def updated(self, texts: Mapping[str, str]) -> WordFamily:
         """Return the family with these texts instead."""
@@ -63,7 +68,7 @@ class WordFamily:
             shared.index.compact()
             shared.holds = texts
         newer = WordFamily.__new__(WordFamily)
-        newer.texts, newer._shared = texts, shared
+        newer.texts, newer._shared, newer._turned = texts, shared, None
         return newer
 
     def ranking(self, query: str, row_of: Mapping[str, int]) -> Array:
@@ -74,13 +79,27 @@ class WordFamily:
             row_of: Row of each memory; others are left out.
         """
         shared = self._shared
-        ids, scores = shared.index.search(query, max(1, len(self.texts)))
+        found = shared.index.search_rows(query, max(1, len(self.texts)))
         if shared.holds is not self.texts:
             # it was written to before or meanwhile
             self._shared = shared = _built(self.texts)
-            ids, scores = shared.index.search(query, max(1, len(self.texts)))
-        found = [(-score, row_of[i]) for i, score in zip(ids, scores.tolist(), strict=True) if i in row_of]
-        return np.array([row for _, row in sorted(found)], np.int64)
+            found = shared.index.search_rows(query, max(1, len(self.texts)))
+        rows = self._rows(found.names, row_of)[found.rows]
+        known = rows >= 0
+        rows, scores = rows[known], found.scores[known]
+        ranked: Array = rows[np.lexsort((rows, -scores))]
+        return ranked
+
+    def _rows(self, names: Mapping[int, str], row_of: Mapping[str, int]) -> Array:
+        """Return the caller's row of each row of the index, -1 where it has none; turned round once."""
+        held = self._turned
+        if held is None or held[0] is not names or held[1] is not row_of or len(held[2]) < len(names):
+            # a writer may let the shared dict grow meanwhile
+            own = dict(names)
+            turned = np.full(max(own, default=-1) + 1, -1, np.int64)
+            turned[list(own)] = [row_of.get(memory_id, -1) for memory_id in own.values()]
+            self._turned = held = (names, row_of, turned)
+        return held[2]
 
 
 def _built(texts: Mapping[str, str]) -> _Shared:

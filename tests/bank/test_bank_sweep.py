@@ -36,6 +36,7 @@ def test_a_sweep_writes_what_the_pure_sweep_computes(
     seen: list[int] = []
     report = bank.sweep(SWEEP, progress=lambda *step: seen.append(step[1]))
     assert np.array_equal(bank.weights(bank.ids()), expected.weights)
+    assert np.array_equal(report.weights, bank.weights(report.ids))
     assert np.array_equal(report.activation, expected.activation)
     assert seen == list(range(1, SWEEP.iterations + 1))
     assert report.lowered == int((expected.weights < 1).sum()) > 0

@@ -90,3 +90,17 @@ PIECES = [
 def test_a_verbatim_or_annotated_quote_always_passes(text: str) -> None:
     assert unsupported(text, [text]) == []
     assert unsupported(annotate(text, DAY), [Source(text, day=DAY)]) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "missing"),
+    [
+        ("In May 2023 they met.", []),
+        ("In June 2023 they met.", ["June 2023"]),
+        ("They met on a Monday, in the year 2022.", ["2022"]),
+        ("They met on a Sunday.", ["Sunday"]),
+    ],
+)
+def test_a_date_must_hold_one_of_many_of_the_sources(text: str, missing: list[str]) -> None:
+    source = "On 8 May 2023, in 1999, from 2 March 2024 on, and in December 2021."
+    assert [one.text for one in unsupported(text, [source])] == missing

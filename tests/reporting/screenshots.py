@@ -18,8 +18,7 @@ from playwright.sync_api import sync_playwright
 from shared_core import MemoryBank, packaged_embedder
 from shared_core.agents import DreamCycle
 from shared_core.bank.conversation import ConversationMemory
-from shared_core.cli.demo import bundled_case
-from shared_core.evaluation import CachedEmbedder, fill_collection
+from shared_core.evaluation import CachedEmbedder, bundled_case, fill_collection
 from shared_core.reporting import gather_report, page_html
 from tests.agents import nut_story
 from tests.reporting.conftest import ARGUMENTS, chromium

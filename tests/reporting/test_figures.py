@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from shared_core import SentenceTransformerEmbedder
-from shared_core.cli.demo import bundled_case
-from shared_core.evaluation import CachedEmbedder
+from shared_core.evaluation import CachedEmbedder, bundled_case
 from shared_core.reporting import (
     CaseWeights,
     TermScores,

@@ -8,8 +8,17 @@ import pytest
 from shared_core import RetrievalConfig
 from shared_core.retrieval.hybrid import RankFusion
 from shared_core.retrieval.vectors import Scan
+from shared_core.retrieval.word_ranks import WordRanks
 
 N = 400
+
+
+def in_order(worded: np.ndarray) -> WordRanks:
+    """Return the ranking with these rows, best first; neighbours tie in pairs, and go by their order."""
+    scores, order = np.zeros(N, np.float32), np.arange(N) + N
+    scores[worded] = 1.0 + np.arange(len(worded))[::-1] // 2
+    order[worded] = np.arange(len(worded))
+    return WordRanks(scores, order)
 
 
 def expected(
@@ -55,7 +64,7 @@ def test_ranks_as_over_both_whole_rankings(
         scan = Scan([f"m{i}" for i in range(N)], similarity, rows)
         for k, threshold in ((1, None), (4, None), (30, 0.2), (500, None)):
             config = RetrievalConfig(k=k, rrf_weights=arms, score_threshold=threshold)
-            fusion = RankFusion(scan, worded, config)
+            fusion = RankFusion(scan, in_order(worded), config)
             found = fusion.best(lambda keys, w=weights: np.array([w[int(key[1:])] for key in keys]), k)
             right = expected(scan, worded.tolist(), config, weights, k)
             assert found.keys == [key for key, _ in right]
@@ -66,7 +75,7 @@ def test_ranks_as_over_both_whole_rankings(
 
 def test_nothing_at_all() -> None:
     scan = Scan([], np.empty(0, np.float32))
-    found = RankFusion(scan, np.empty(0, np.int64), RetrievalConfig()).best(
-        lambda keys: np.ones(len(keys)), 4
-    )
+    found = RankFusion(
+        scan, WordRanks(np.empty(0, np.float32), np.empty(0, np.int64)), RetrievalConfig()
+    ).best(lambda keys: np.ones(len(keys)), 4)
     assert found.keys == []

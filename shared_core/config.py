@@ -5,7 +5,7 @@ Frozen dataclasses validated on construction; they know nothing of how they are 
 
 from __future__ import annotations
 
-import math
+import sys
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
@@ -28,8 +28,13 @@ HARDENED_TERMS = ("coupling", "dominance", "hearsay")
 """Terms of preset ``hardened`` [O]; the last two only rank, in banks that know who wrote a memory."""
 
 
-def _in_range(name: str, value: float, low: float, high: float) -> None:
-    if not (isinstance(value, (int, float)) and math.isfinite(value) and low <= value <= high):
+def checked_range(name: str, value: object, low: float, high: float = sys.float_info.max) -> None:
+    """Refuse what is no finite number from ``low`` to ``high``.
+
+    Raises:
+        ConfigError: It is none.
+    """
+    if not (isinstance(value, (int, float)) and low <= value <= high):
         raise ConfigError(f"{name}={value!r} is outside [{low:g}, {high:g}]")
 
 
@@ -49,12 +54,12 @@ def checked_positive(name: str, value: float) -> None:
     Raises:
         ConfigError: It is none.
     """
-    if not (isinstance(value, (int, float)) and math.isfinite(value) and value > 0):
+    if not (isinstance(value, (int, float)) and 0 < value <= sys.float_info.max):
         raise ConfigError(f"{name}={value!r} must be a finite number above 0")
 
 
 def _one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
-    if value not in allowed:
+    if not isinstance(value, str) or value not in allowed:
         raise ConfigError(f"{name}={value!r} is not one of {', '.join(map(str, allowed))}")
 
 
@@ -166,7 +171,7 @@ class CouplingConfig:
         for item in fields(self):
             value = getattr(self, item.name)
             if item.name in shares:
-                _in_range(item.name, value, 0, 1)
+                checked_range(item.name, value, 0, 1)
             elif isinstance(item.default, int):
                 checked_whole(item.name, value, smallest.get(item.name, 1))
             else:
@@ -230,27 +235,26 @@ class ForgettingConfig:
             raise ConfigError(
                 f"sigma={self.sigma!r} and noise_ratio={self.noise_ratio!r}: give exactly one, the other None"
             )
-        _in_range("noise strength", self.sigma if self.noise_ratio is None else self.noise_ratio, 0, 1e6)  # type: ignore[arg-type]
+        checked_range("noise strength", self.sigma if self.noise_ratio is None else self.noise_ratio, 0, 1e6)
         _one_of("diagnosis", self.diagnosis, get_args(Diagnosis))
         self._check_terms()
-        _one_of("noise", self.noise, get_args(NoiseFamily))
-        _one_of("retrieval_form", self.retrieval_form, get_args(RetrievalForm))
-        _one_of("decay_law", self.decay_law, get_args(DecayLaw))
-        _one_of("probe", self.probe, get_args(ProbeMethod))
-        _one_of("device", self.device, get_args(Device))
+        if not isinstance(self.coupling, CouplingConfig):
+            raise ConfigError(f"coupling={self.coupling!r} is no CouplingConfig")
+        kinds = {"noise": NoiseFamily, "retrieval_form": RetrievalForm, "decay_law": DecayLaw}
+        for name, kind in {**kinds, "probe": ProbeMethod, "device": Device}.items():
+            _one_of(name, getattr(self, name), get_args(kind))
         if self.probe == "scalar" and self.noise != "isotropic":
             raise ConfigError(
                 f"probe='scalar' is exact for isotropic noise only, not {self.noise!r}: use 'full'"
             )
         checked_positive("tau", self.tau)
         for name in ("kappa", "eta", "lambda0", "k", "suspicion_gain"):
-            _in_range(name, getattr(self, name), 0, 1e6)
+            checked_range(name, getattr(self, name), 0, 1e6)
         for name in ("gamma", "alpha_rec", "theta_c"):
-            _in_range(name, getattr(self, name), 0, 1)
+            checked_range(name, getattr(self, name), 0, 1)
         if not isinstance(self.iterations, int) or not 1 <= self.iterations <= 10_000:
             raise ConfigError(f"iterations={self.iterations!r} must be a whole number from 1 to 10000")
-        if not isinstance(self.seed, int) or self.seed < 0:
-            raise ConfigError(f"seed={self.seed!r} must be a whole number, 0 or more")
+        checked_whole("seed", self.seed, 0)
 
     def _check_terms(self) -> None:
         terms = self.terms if isinstance(self.terms, (tuple, list)) else ()
@@ -312,7 +316,7 @@ class ConsolidationConfig:
     that always helps from the fourth rank would lose its consolidation."""
 
     def __post_init__(self) -> None:
-        _in_range("momentum", self.momentum, 0, 1)
+        checked_range("momentum", self.momentum, 0, 1)
         checked_positive("temperature", self.temperature)
 
 
@@ -352,18 +356,18 @@ class RetrievalConfig:
             checked_whole(name, getattr(self, name))
         _one_of("search_type", self.search_type, get_args(SearchType))
         _one_of("backend", self.backend, get_args(SearchBackend))
-        _in_range("min_weight", self.min_weight, 0, 1)
-        _in_range("lambda_mult", self.lambda_mult, 0, 1)
+        checked_range("min_weight", self.min_weight, 0, 1)
+        checked_range("lambda_mult", self.lambda_mult, 0, 1)
         checked_positive("rrf_k", self.rrf_k)
-        if self.score_threshold is not None and self.search_type == "associative":
-            raise ConfigError("score_threshold is for cosines: search_type='associative' has no such scores")
         if self.score_threshold is not None:
-            _in_range("score_threshold", self.score_threshold, -1, 1)
+            if self.search_type == "associative":
+                raise ConfigError("score_threshold is for cosines: search_type='associative' has none")
+            checked_range("score_threshold", self.score_threshold, -1, 1)
         arms = self.rrf_weights if isinstance(self.rrf_weights, (tuple, list)) else ()
         if len(arms) != 2 or not any(arms):
             raise ConfigError(f"rrf_weights={self.rrf_weights!r} must be two numbers, 0 or more, not both 0")
         for arm in arms:
-            _in_range("rrf_weights", arm, 0, 1e6)
+            checked_range("rrf_weights", arm, 0, 1e6)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -390,7 +394,7 @@ class AssociativeConfig:
     def __post_init__(self) -> None:
         for name in ("k", "rerank_top"):
             checked_whole(name, getattr(self, name))
-        _in_range("min_weight", self.min_weight, 0, 1)
+        checked_range("min_weight", self.min_weight, 0, 1)
         checked_positive("rrf_k", self.rrf_k)
-        _in_range("speaker_bonus", self.speaker_bonus, 0, 10)
-        _in_range("bridge_share", self.bridge_share, 0, 1)
+        checked_range("speaker_bonus", self.speaker_bonus, 0, 10)
+        checked_range("bridge_share", self.bridge_share, 0, 1)

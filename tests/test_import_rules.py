@@ -22,6 +22,7 @@ LAYERS = (
     "config",
     "chat",
     "dynamics",
+    "device",
     "embedding",
     "bank",
     "retrieval",
@@ -38,7 +39,12 @@ LAYERS = (
 # which modules (or packages) may import what, at the top or inside a function
 ALLOWED = {
     "chromadb": {"shared_core.bank.chroma"},
-    "torch": {"shared_core.embedding", "shared_core.retrieval.rerank", "shared_core.training"},
+    "torch": {
+        "shared_core.device",
+        "shared_core.embedding",
+        "shared_core.retrieval.rerank",
+        "shared_core.training",
+    },
     "sentence_transformers": {"shared_core.embedding", "shared_core.retrieval.rerank"},
     "transformers": {"shared_core.embedding", "shared_core.training"},
     "peft": {"shared_core.training"},

@@ -47,14 +47,14 @@ class Diagnosed:
 
 
 def diagnose(
-    bank: MemoryBank, ids: Sequence[str], embeddings: FloatArray, config: ForgettingConfig
+    bank: MemoryBank, ids: Sequence[str], stored: Callable[[], FloatArray], config: ForgettingConfig
 ) -> Diagnosed:
     """Let the terms judge the memories that take part in a sweep; nothing for preset ``paper``.
 
     Args:
         bank: See ``judge_bank``.
         ids: N ids.
-        embeddings: (N, d) as stored, every row with a direction.
+        stored: Gives the embeddings, (N, d) as stored, every row with a direction; called where terms decide.
         config: Diagnosis, terms, constants and seed.
 
     Raises:
@@ -63,7 +63,7 @@ def diagnose(
     """
     if config.diagnosis != "coupling":
         return Diagnosed()
-    return Diagnosed(*judge_bank(bank, ids, embeddings, config))
+    return Diagnosed(*judge_bank(bank, ids, stored(), config))
 
 
 def judge_bank(

@@ -98,6 +98,10 @@ class MatrixCache:
         """Tell whether a bank of so many memories is cached."""
         return self._database is not None and rows >= LEAST_ROWS
 
+    def exists(self) -> bool:
+        """Tell whether there is a file, of whatever state."""
+        return self._file.is_file()
+
     def version(self) -> str | None:
         """Return what changes with every write to the collection; None where that cannot be told."""
         return self._ask()[0]
@@ -211,7 +215,7 @@ class MatrixCache:
     def _read(self) -> MatrixFile | None:
         try:
             return read_file(self._file)
-        except (OSError, ValueError, TypeError, KeyError):
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
             logger.warning("%s cannot be read, and is written anew", self._file)
             return None
 

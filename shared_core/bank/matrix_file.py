@@ -120,7 +120,7 @@ def read_file(path: Path) -> MatrixFile:
     """
     data = path.read_bytes()
     start = data.index(b"\n") + 1
-    header = json.loads(data[:start])
+    header = dict(json.loads(data[:start]))
     if header.pop("sha256") != _digest(header, [memoryview(data)[start:]]) or header["format"] != FORMAT:
         raise ValueError(f"{path} is damaged, or of another format")
     columns: dict[str, FloatArray] = {}

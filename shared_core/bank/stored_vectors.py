@@ -64,7 +64,7 @@ def read_vectors(content: ChromaContent) -> StoredVectors:
     cache = MatrixCache(content)
     if not cache.covers(content.count()):
         return StoredVectors(*content.embeddings())
-    found = cache.current(content.ids()) or _read_anew(content, cache)
+    found = (cache.current(content.ids()) if cache.exists() else None) or _read_anew(content, cache)
     return StoredVectors(found.ids, found.unit, found.norms, found.moments)
 
 

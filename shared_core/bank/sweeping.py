@@ -125,7 +125,7 @@ def sweep_bank(
         kept = part.ids
         before = SweepState(*(columns.gather(kept, n) for n in ("weight", "suspicion", "consolidation")))
         rng = np.random.Generator(np.random.SFC64(config.seed))
-        diagnosed = diagnose(bank, kept, part.as_stored(), config)
+        diagnosed = diagnose(bank, kept, part.as_stored, config)
         result = forgetting_sweep(
             part.rows,
             before,

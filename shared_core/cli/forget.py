@@ -26,6 +26,9 @@ def forget(
         typer.Option(help="Probe, diagnose, update: how often; default: the preset's.", show_default=False),
     ] = None,
     seed: term_options.Seed = 0,
+    device: Annotated[
+        str, typer.Option(help="For paper: cpu (numpy), cuda (torch), or auto: cuda where there is one.")
+    ] = "cpu",
     term: term_options.TermNames = None,
     without: term_options.Without = None,
     embedder: term_options.EmbedderName = None,
@@ -49,7 +52,8 @@ def forget(
 
     Example: dream forget ./chroma --collection memories --dry-run
     """
-    overrides = {"seed": seed} if iterations is None else {"seed": seed, "iterations": iterations}
+    given = {"seed": seed, "device": device, "iterations": iterations}
+    overrides = {name: value for name, value in given.items() if value is not None}
     config = term_options.configured(preset, agent, term, without, **overrides)
     if dry_run and quarantine is not None:
         raise ConfigError("--dry-run changes nothing and --quarantine does: give one of them")

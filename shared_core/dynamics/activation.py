@@ -13,7 +13,7 @@ term's reference is the bank's centroid.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from shared_core.types import FloatArray
 
 
-def geometric_stability(cos_self: FloatArray) -> FloatArray:
+def geometric_stability(cos_self: FloatArray, xp: Any = np) -> FloatArray:
     """Return sim(probe, v), the first term of Eq. 5 [S].
 
     For unit embeddings (or noise relative to the norm) and isotropic noise this term has the same
@@ -35,15 +35,17 @@ def geometric_stability(cos_self: FloatArray) -> FloatArray:
 
     Args:
         cos_self: (N,) cos(probe, v).
+        xp: The array library, see ``arrays``.
 
     Returns:
         (N,) the same values, in [-1, 1], as a new array.
     """
-    return np.array(cos_self, dtype=np.float64)
+    copied: FloatArray = xp.asarray(cos_self, dtype=xp.float64) + 0.0
+    return copied
 
 
 def retrieval_competitiveness(
-    cos_probe: FloatArray, cos_bank_mean: float, tau: float, form: RetrievalForm = "logistic"
+    cos_probe: FloatArray, cos_bank_mean: float, tau: float, form: RetrievalForm = "logistic", xp: Any = np
 ) -> FloatArray:
     """Return p_ret(probe), the second term of Eq. 5 [S: tau, centroid; O: its form].
 
@@ -55,6 +57,7 @@ def retrieval_competitiveness(
         cos_bank_mean: Mean over the bank of cos(v, mu), unperturbed; ``softmax`` does not use it.
         tau: Temperature, in units of cosine, above 0.
         form: Which reading of the term.
+        xp: The array library, see ``arrays``.
 
     Returns:
         (N,) values in [0, 1]; softmax values sum to 1.
@@ -66,33 +69,42 @@ def retrieval_competitiveness(
         raise ConfigError(f"tau={tau!r} must be above 0")
     if form not in ("logistic", "softmax"):
         raise ConfigError(f"retrieval_form={form!r} is not one of logistic, softmax")
-    cosines = np.asarray(cos_probe, dtype=np.float64)
-    if cosines.size == 0:
-        return np.empty(cosines.shape)
+    cosines = xp.asarray(cos_probe, dtype=xp.float64)
+    chances: FloatArray = cosines
+    if 0 in cosines.shape:
+        return chances
     # Overflow to infinity is the right limit of both forms at extreme temperatures: 0 or 1.
     with np.errstate(over="ignore"):
         if form == "logistic":
-            return np.asarray(1.0 / (1.0 + np.exp((cos_bank_mean - cosines) / tau)))
-        # Shifted by the largest before dividing, so that the largest exponent is exactly 0.
-        raised = np.exp((cosines - cosines.max()) / tau)
-    return np.asarray(raised / raised.sum())
+            chances = 1.0 / (1.0 + xp.exp((cos_bank_mean - cosines) / tau))
+        else:
+            # Shifted by the largest before dividing, so that the largest exponent is exactly 0.
+            raised = xp.exp((cosines - cosines.max()) / tau)
+            chances = raised / raised.sum()
+    return chances
 
 
-def coherence(cos_probe: FloatArray, kappa: float) -> FloatArray:
+def coherence(cos_probe: FloatArray, kappa: float, xp: Any = np) -> FloatArray:
     """Return E_coh = exp(-kappa (1 - cos)), the third term of Eq. 5 [S: Boltzmann-like; O: the reference].
 
     Args:
         cos_probe: (N,) cos(probe, reference); the reference is the centroid in preset ``paper``.
         kappa: Sharpness, 0 or more.
+        xp: The array library, see ``arrays``.
 
     Returns:
         (N,) values in [exp(-2 kappa), 1].
     """
-    return np.asarray(np.exp(kappa * (np.asarray(cos_probe, dtype=np.float64) - 1.0)))
+    energy: FloatArray = xp.exp(kappa * (xp.asarray(cos_probe, dtype=xp.float64) - 1.0))
+    return energy
 
 
 def activation(
-    cos_self: FloatArray, cos_probe: FloatArray, cos_bank_mean: float, config: ForgettingConfig
+    cos_self: FloatArray,
+    cos_probe: FloatArray,
+    cos_bank_mean: float,
+    config: ForgettingConfig,
+    xp: Any = np,
 ) -> FloatArray:
     """Return R, the sum of the terms that ``config.terms`` names (Eq. 5 [S]).
 
@@ -101,6 +113,7 @@ def activation(
         cos_probe: (N,) cos(probe, centroid).
         cos_bank_mean: Mean over the bank of cos(v, centroid), unperturbed.
         config: Terms, tau, kappa and the form of the retrieval term.
+        xp: The array library, see ``arrays``.
 
     Returns:
         (N,) float64; with all terms at most 3.
@@ -110,11 +123,11 @@ def activation(
     """
     if cos_self.shape != cos_probe.shape:
         raise ConfigError(f"cos_self of shape {cos_self.shape} and cos_probe of {cos_probe.shape} must agree")
-    total = np.zeros(cos_self.shape)
+    total: FloatArray = xp.zeros_like(cos_self, dtype=xp.float64)
     if "geometric" in config.terms:
-        total += geometric_stability(cos_self)
+        total += geometric_stability(cos_self, xp)
     if "retrieval" in config.terms:
-        total += retrieval_competitiveness(cos_probe, cos_bank_mean, config.tau, config.retrieval_form)
+        total += retrieval_competitiveness(cos_probe, cos_bank_mean, config.tau, config.retrieval_form, xp)
     if "coherence" in config.terms:
-        total += coherence(cos_probe, config.kappa)
+        total += coherence(cos_probe, config.kappa, xp)
     return total

@@ -73,8 +73,9 @@ class Workers:
         return list(chain.from_iterable(self._pool.map(run, runs)))
 
     def __enter__(self) -> Workers:
-        # having freed one array of this size, the C library keeps the blocks' temporaries instead of giving
-        # their pages back after each block, which would cost a third more time
+        # glibc returns the pages of every freed temporary until a mapping larger than those was freed once,
+        # and keeps them from then on: with this an iteration in a fresh process took 33 % less CPU at 10,000
+        # memories and 15 % less at 100,000
         np.empty(_KEPT_BYTES, np.uint8)
         return self
 

@@ -14,11 +14,11 @@ that it does not depend on how many others are flagged.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shared_core.dynamics.blocks import SERIAL, Workers, blocks
+from shared_core.dynamics.blocks import BLOCK, SERIAL, Workers, blocks
 from shared_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,22 +28,23 @@ if TYPE_CHECKING:
 _RELATIVE_ROUNDING = 1e-12
 
 
-def moments(activation: FloatArray, workers: Workers = SERIAL) -> tuple[float, float]:
+def moments(activation: FloatArray, workers: Workers = SERIAL, block: int = BLOCK) -> tuple[float, float]:
     """Return mean and population standard deviation over the bank (section 4.2).
 
     Args:
         activation: (N,) R.
         workers: Threads that compute.
+        block: Memories at once.
 
     Returns:
         Mean and deviation, in units of R; (0, 0) for an empty bank. A deviation that is no more than
         rounding of equal values is exactly 0.
     """
-    if activation.size == 0:
+    if len(activation) == 0:
         return 0.0, 0.0
-    count, parts = len(activation), blocks(len(activation))
+    count, parts = len(activation), blocks(len(activation), block)
     mean = sum(workers.map(lambda _number, part: float(activation[part].sum()), parts)) / count
-    squares = workers.map(lambda _number, part: float(np.square(activation[part] - mean).sum()), parts)
+    squares = workers.map(lambda _number, part: float(((activation[part] - mean) ** 2).sum()), parts)
     std = math.sqrt(sum(squares) / count)
     largest = max(abs(float(activation.min())), abs(float(activation.max())))
     return mean, std if std > _RELATIVE_ROUNDING * largest else 0.0
@@ -70,6 +71,7 @@ def update_suspicion(
     *,
     flagged: BoolArray | None = None,
     bank: tuple[float, float] | None = None,
+    xp: Any = np,
 ) -> tuple[FloatArray, BoolArray]:
     """Raise the suspicion of abnormal memories, let it fade for the others (section 4.2).
 
@@ -83,6 +85,7 @@ def update_suspicion(
         flagged: (N,) who is abnormal, where another diagnosis than the threshold has decided [O]; then
             -R is a score of 1 or more for whoever is flagged, and s <- min(1, s + suspicion_gain * -R).
         bank: Mean and deviation of R over the bank, see :func:`moments`, where ``activation`` is a part.
+        xp: The array library, see ``arrays``.
 
     Returns:
         New suspicion (N,) in [0, 1], and a mask (N,) of the abnormal memories. Where all activations
@@ -97,14 +100,14 @@ def update_suspicion(
         raise ConfigError(
             f"suspicion of shape {suspicion.shape} and activation of shape {activation.shape} must agree"
         )
-    faded = config.gamma * np.asarray(suspicion, dtype=np.float64)
+    faded = config.gamma * xp.asarray(suspicion, dtype=xp.float64)
     if flagged is not None:
-        abnormal, deviation = flagged, np.maximum(1.0, -activation)
+        abnormal, deviation = flagged, (-activation).clip(min=1.0)
     else:
         mean, std = moments(activation) if bank is None else bank
         if std == 0.0:
-            return faded, np.zeros(activation.shape, dtype=np.bool_)
-        abnormal = np.asarray(activation < mean - config.eta * std)
-        deviation = np.maximum(0.0, (mean - activation) / std)
+            return faded, xp.zeros_like(activation, dtype=bool)
+        abnormal = activation < mean - config.eta * std
+        deviation = ((mean - activation) / std).clip(min=0.0)
     raised = suspicion + config.suspicion_gain * deviation
-    return np.where(abnormal, np.minimum(1.0, raised), faded), abnormal
+    return xp.where(abnormal, raised.clip(max=1.0), faded), abnormal

@@ -11,7 +11,7 @@ outweigh consolidation; in ``multiplicative`` a fully consolidated memory never 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from shared_core.types import BoolArray, FloatArray
 
 
-def decay_rate(suspicion: FloatArray, consolidation: FloatArray, config: ForgettingConfig) -> FloatArray:
+def decay_rate(
+    suspicion: FloatArray, consolidation: FloatArray, config: ForgettingConfig, xp: Any = np
+) -> FloatArray:
     """Return lambda, the decay per iteration (section 4.3 [S: its inputs; O: its form]).
 
     ``additive``: lambda0 * max(0, 1 + k s - c). ``multiplicative``: lambda0 * (1 + k s) * (1 - c).
@@ -31,6 +33,7 @@ def decay_rate(suspicion: FloatArray, consolidation: FloatArray, config: Forgett
         suspicion: (N,) s in [0, 1].
         consolidation: (N,) c in [0, 1].
         config: lambda0, k and decay_law.
+        xp: The array library, see ``arrays``.
 
     Returns:
         (N,) rates, 0 or more, per iteration.
@@ -43,10 +46,10 @@ def decay_rate(suspicion: FloatArray, consolidation: FloatArray, config: Forgett
             f"suspicion of shape {suspicion.shape} and consolidation of shape {consolidation.shape} "
             "must agree"
         )
-    amplified = 1.0 + config.k * np.asarray(suspicion, dtype=np.float64)
+    amplified: FloatArray = 1.0 + config.k * xp.asarray(suspicion, dtype=xp.float64)
     if config.decay_law == "additive":
-        return np.asarray(config.lambda0 * np.maximum(0.0, amplified - consolidation))
-    return np.asarray(config.lambda0 * amplified * (1.0 - consolidation))
+        return config.lambda0 * (amplified - consolidation).clip(min=0.0)
+    return config.lambda0 * amplified * (1.0 - consolidation)
 
 
 def update_weights(
@@ -55,6 +58,7 @@ def update_weights(
     consolidation: FloatArray,
     abnormal: BoolArray,
     config: ForgettingConfig,
+    xp: Any = np,
 ) -> FloatArray:
     """Reconsolidate stable memories and let the others decay (section 4.3 [S]).
 
@@ -66,6 +70,7 @@ def update_weights(
         consolidation: (N,) c in [0, 1].
         abnormal: (N,) mask from the diagnosis of this iteration.
         config: alpha_rec, theta_c and what the decay rate needs.
+        xp: The array library, see ``arrays``.
 
     Returns:
         (N,) new weights in [0, 1].
@@ -79,6 +84,7 @@ def update_weights(
             f"{abnormal.shape} must agree"
         )
     recovered = weights + config.alpha_rec * (1.0 - weights)
-    decayed = weights * np.exp(-decay_rate(suspicion, consolidation, config))
+    decayed = weights * xp.exp(-decay_rate(suspicion, consolidation, config, xp))
     stable = ~abnormal & (consolidation > config.theta_c)
-    return np.clip(np.where(stable, recovered, decayed), 0.0, 1.0)
+    updated: FloatArray = xp.clip(xp.where(stable, recovered, decayed), 0.0, 1.0)
+    return updated

@@ -17,16 +17,18 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from shared_core.dynamics.arrays import NUMPY
 from shared_core.dynamics.blocks import SERIAL, Workers, blocks
 from shared_core.dynamics.running_moments import Moments
 from shared_core.errors import ConfigError
 
 if TYPE_CHECKING:
     from shared_core.config import ForgettingConfig, NoiseFamily
+    from shared_core.dynamics.arrays import Arrays, Draws
     from shared_core.dynamics.geometry import BankGeometry
     from shared_core.types import FloatArray
 
@@ -174,9 +176,10 @@ def probe_scalar(
     cos_centroid0: FloatArray,
     dim: int,
     scale: FloatArray,
-    rng: np.random.Generator,
+    rng: Draws,
     *,
     block: int = 8192,
+    xp: Any = np,
 ) -> tuple[FloatArray, FloatArray]:
     """Draw the same pair as :func:`probe_full` with isotropic noise, without the embeddings [O]; O(N).
 
@@ -191,6 +194,7 @@ def probe_scalar(
         scale: (N,) noise scale per memory, see :func:`noise_scale`.
         rng: Source of randomness.
         block: Memories at once; sized so that the temporaries stay in cache. Part of what a seed means.
+        xp: The array library, see ``arrays``.
 
     Returns:
         cos(v + scale * g, v) and cos(v + scale * g, c), both (N,) float64.
@@ -204,22 +208,22 @@ def probe_scalar(
         raise ConfigError(
             f"cosines of shape {cos_centroid0.shape} and scales of shape {scale.shape} must agree"
         )
-    count = len(cos_centroid0)
-    cos_self, cos_centroid = np.empty(count), np.empty(count)
-    for start in range(0, count, block):
+    cos_self = xp.empty_like(scale, dtype=xp.float64)
+    cos_centroid = xp.empty_like(cos_self)
+    for start in range(0, len(cos_self), block):
         part = slice(start, start + block)
-        a = np.clip(cos_centroid0[part], -1.0, 1.0, dtype=np.float64)
-        along, norms, across = _draw_projections(scale[part], dim, rng)
-        np.divide(along, norms, out=cos_self[part])
-        across *= np.sqrt((1.0 - a) * (1.0 + a))
+        a = xp.asarray(cos_centroid0[part], dtype=xp.float64).clip(-1.0, 1.0)
+        along, norms, across = _draw_projections(scale[part], dim, rng, xp)
+        xp.divide(along, norms, out=cos_self[part])
+        across *= xp.sqrt((1.0 - a) * (1.0 + a))
         along *= a
         along += across
-        np.divide(along, norms, out=cos_centroid[part])
+        xp.divide(along, norms, out=cos_centroid[part])
     return cos_self, cos_centroid
 
 
 def _draw_projections(
-    scale: FloatArray, dim: int, rng: np.random.Generator
+    scale: FloatArray, dim: int, rng: Draws, xp: Any
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return the probe's part along v, its norm, and its part along the second axis, each (n,) float64."""
     count = len(scale)
@@ -227,17 +231,18 @@ def _draw_projections(
     along = scale * rng.standard_normal(count, dtype=np.float32) + 1.0
     across = scale * rng.standard_normal(count, dtype=np.float32)
     # chi2(n) is twice a gamma of shape n / 2; shape 0 (d = 2) is exactly 0.
-    rest = rng.standard_gamma((dim - 2) / 2, count, dtype=np.float32) * np.square(scale, dtype=np.float64)
+    rest = rng.standard_gamma((dim - 2) / 2, count, dtype=np.float32) * xp.square(scale)
     rest *= 2.0
-    rest += np.square(across)
-    rest += np.square(along)
-    np.sqrt(rest, out=rest)
-    return along, np.maximum(rest, _TINY, out=rest), across
+    rest += xp.square(across)
+    rest += xp.square(along)
+    # a probe that is exactly zero has a norm, so that its cosines are 0
+    rest += _TINY
+    return along, xp.sqrt(rest, out=rest), across
 
 
 @dataclass(frozen=True, eq=False)
 class BlockProbe:
-    """Probes a bank block by block; each has a random stream of its own, so that any thread may draw it."""
+    """Probes a bank block by block; numpy's have a random stream each, so that any thread may draw them."""
 
     parts: list[slice]
     """The blocks, in order."""
@@ -254,6 +259,7 @@ def block_probe(
     unit: bool = False,
     moments: Moments | None = None,
     workers: Workers = SERIAL,
+    arrays: Arrays = NUMPY,
 ) -> BlockProbe:
     """Return what probes a bank, by the method that ``config.probe`` names.
 
@@ -265,23 +271,33 @@ def block_probe(
         unit: The rows of ``matrix`` have norm 1, whatever the norms in ``geometry``.
         moments: Of the unit vectors, where they are known; only anisotropic noise needs them.
         workers: Threads that read.
+        arrays: Where the cosines are to lie; elsewhere than in this memory only the scalar probe can draw.
+
+    Raises:
+        ConfigError: A probe that cannot be drawn, or not there.
     """
-    parts = blocks(len(matrix))
+    parts = blocks(len(matrix), arrays.block)
     dim = matrix.shape[1]
     scale = noise_scale(geometry.norms, dim, config)
+    cosines = arrays.put(geometry.cosines)
     if geometry.identical or not scale.any():
-        return BlockProbe(parts, lambda number: _undisturbed(geometry.cosines[parts[number]]))
-    streams = _streams(rng, len(parts))
+        return BlockProbe(parts, lambda number: _undisturbed(cosines[parts[number]], arrays.xp))
     if config.probe == "scalar" or (config.probe == "auto" and config.noise == "isotropic" and dim >= 2):
         # The scalar probe assumes that the centroid has a direction; without one its cosine is 0 throughout.
         directed = bool(geometry.direction.any())
+        scales, streams = arrays.put(scale), arrays.streams(rng, len(parts))
 
         def scalar(number: int) -> tuple[FloatArray, FloatArray]:
-            cosines = geometry.cosines[parts[number]]
-            cos_self, cos_centroid = probe_scalar(cosines, dim, scale[parts[number]], streams[number])
-            return cos_self, cos_centroid if directed else cosines
+            part = parts[number]
+            cos_self, cos_centroid = probe_scalar(
+                cosines[part], dim, scales[part], streams[number], block=arrays.drawn, xp=arrays.xp
+            )
+            return cos_self, cos_centroid if directed else cosines[part]
 
         return BlockProbe(parts, scalar)
+    if arrays.xp is not np:
+        raise ConfigError(f"probe={config.probe!r} of {config.noise} noise is drawn on device='cpu' only")
+    generators = NUMPY.streams(rng, len(parts))
 
     def rows(part: slice) -> FloatArray:
         return matrix[part] if unit else matrix[part] / geometry.norms[part, None].astype(matrix.dtype)
@@ -295,7 +311,9 @@ def block_probe(
 
     def full(number: int) -> tuple[FloatArray, FloatArray]:
         part = parts[number]
-        return probe_full(rows(part), geometry.direction, scale[part], config.noise, streams[number], spread)
+        return probe_full(
+            rows(part), geometry.direction, scale[part], config.noise, generators[number], spread
+        )
 
     return BlockProbe(parts, full)
 
@@ -315,22 +333,14 @@ def bank_probe(
     return lambda: whole(probe)
 
 
-def whole(probe: BlockProbe, workers: Workers = SERIAL) -> tuple[FloatArray, FloatArray]:
+def whole(probe: BlockProbe, workers: Workers = SERIAL, xp: Any = np) -> tuple[FloatArray, FloatArray]:
     """Probe all blocks once; cos(probe, v) and cos(probe, centroid), both (N,)."""
     if not probe.parts:
         return np.empty(0), np.empty(0)
     drawn = workers.map(lambda number, _part: probe.draw(number), probe.parts)
     cos_self, cos_centroid = zip(*drawn, strict=True)
-    return np.concatenate(cos_self), np.concatenate(cos_centroid)
+    return xp.concatenate(cos_self), xp.concatenate(cos_centroid)
 
 
-def _undisturbed(cosines: FloatArray) -> tuple[FloatArray, FloatArray]:
-    return np.ones(len(cosines)), cosines
-
-
-def _streams(rng: np.random.Generator, count: int) -> list[np.random.Generator]:
-    """Return a generator per block: ``rng`` itself, then independent ones that are seeded from it."""
-    if count < 2:
-        return [rng]
-    seeds = np.random.SeedSequence(rng.integers(0, 1 << 32, size=4, dtype=np.uint32).tolist())
-    return [rng, *(np.random.Generator(np.random.SFC64(seed)) for seed in seeds.spawn(count - 1))]
+def _undisturbed(cosines: FloatArray, xp: Any) -> tuple[FloatArray, FloatArray]:
+    return xp.ones_like(cosines), cosines

@@ -15,12 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from shared_core.dynamics.activation import activation
-from shared_core.dynamics.blocks import Workers, blocks
+from shared_core.dynamics.arrays import NUMPY
+from shared_core.dynamics.blocks import SERIAL, Workers, blocks
 from shared_core.dynamics.diagnosis import moments, update_suspicion
 from shared_core.dynamics.forgetting import update_weights
 from shared_core.dynamics.geometry import as_matrix, measure
@@ -30,6 +31,7 @@ from shared_core.types import Array, FloatArray, Progress
 
 if TYPE_CHECKING:
     from shared_core.config import ForgettingConfig
+    from shared_core.dynamics.arrays import Arrays
     from shared_core.dynamics.probing import BlockProbe
     from shared_core.dynamics.running_moments import Moments
     from shared_core.types import BoolArray
@@ -106,6 +108,7 @@ def forgetting_sweep(
     norms: FloatArray | None = None,
     unit_moments: Moments | None = None,
     threads: int | None = None,
+    arrays: Arrays | None = None,
 ) -> SweepResult:
     """Run ``config.iterations`` rounds of probe, diagnose and update (sections 4.1 to 4.3 [S]).
 
@@ -122,32 +125,48 @@ def forgetting_sweep(
             ``norms``.
         threads: How many compute, 1 or more; no result depends on it. Default: the processors of this
             process, or OMP_NUM_THREADS where that is fewer.
+        arrays: Where the iterations are computed, see ``shared_core.device.opened``; default: numpy. The
+            embeddings are read here in any case: cosines and state go there once, and come back once.
 
     Returns:
         New arrays. An empty bank gives empty arrays; one memory, or identical embeddings, never abnormal.
 
     Raises:
         ConfigError: Shapes disagree, a state value is outside [0, 1], or ``probe='scalar'`` with d = 1;
-            or ``coupling`` does not fit ``config.diagnosis``; or moments of other vectors than these.
+            or ``coupling`` does not fit ``config.diagnosis``; or moments of other vectors than these; or
+            ``device='cuda'`` without ``arrays``, or ``arrays`` for what only numpy computes.
         InvalidMemoryError: A row has zero or non-finite norm; the message quotes the row's index.
     """
     matrix = as_matrix(embeddings)
     columns = _validated_state(state, matrix.shape)
     _check_diagnosis(config, coupling, len(matrix))
     _check_known(matrix.shape, norms, unit_moments)
+    arrays = _checked_arrays(config, arrays)
     if len(matrix) == 0:
         return _empty_result()
     total = None if unit_moments is None else unit_moments.total
     with Workers(threads) as workers:
         geometry = measure(matrix, norms=norms, total=total, workers=workers)
         if coupling is not None:
+            running = _Running(columns, config, coupling, workers, arrays)
             known = -coupling.score
-            return _iterate(columns, lambda: known, config, workers, progress, decided=coupling)
+            return _iterate(running, lambda: known, progress)
         probe = block_probe(
-            matrix, geometry, config, rng, unit=norms is not None, moments=unit_moments, workers=workers
-        )
+            matrix, geometry, config, rng,
+            unit=norms is not None, moments=unit_moments, workers=workers, arrays=arrays,
+        )  # fmt: skip
         typical = float(geometry.cosines.mean())
-        return _iterate(columns, lambda: _respond(probe, typical, config, workers), config, workers, progress)
+        drawing = workers if arrays.shared else SERIAL
+        running = _Running(columns, config, None, drawing, arrays)
+        return _iterate(running, lambda: _respond(probe, typical, config, drawing, arrays.xp), progress)
+
+
+def _checked_arrays(config: ForgettingConfig, arrays: Arrays | None) -> Arrays:
+    if arrays is None and config.device == "cuda":
+        raise ConfigError(
+            "device='cuda' needs arrays=shared_core.device.opened(config) (MemoryBank.sweep gives it)"
+        )
+    return NUMPY if arrays is None else arrays
 
 
 def _check_diagnosis(config: ForgettingConfig, coupling: Decided | None, count: int) -> None:
@@ -171,73 +190,82 @@ def _check_known(shape: tuple[int, ...], norms: FloatArray | None, moments: Mome
         )
 
 
-def _respond(probe: BlockProbe, typical: float, config: ForgettingConfig, workers: Workers) -> FloatArray:
+def _respond(
+    probe: BlockProbe, typical: float, config: ForgettingConfig, workers: Workers, xp: Any
+) -> FloatArray:
     """Probe the bank once; return R, (N,)."""
     if "retrieval" in config.terms and config.retrieval_form == "softmax":
         # it sums over the bank
-        return activation(*whole(probe, workers), typical, config)
-    return np.concatenate(
-        workers.map(lambda number, _part: activation(*probe.draw(number), typical, config), probe.parts)
+        return activation(*whole(probe, workers, xp), typical, config, xp)
+    response: FloatArray = xp.concatenate(
+        workers.map(lambda number, _part: activation(*probe.draw(number), typical, config, xp), probe.parts)
     )
+    return response
 
 
-def _iterate(
-    state: SweepState,
-    respond: Callable[[], FloatArray],
-    config: ForgettingConfig,
-    workers: Workers,
-    progress: Progress | None,
-    decided: Decided | None = None,
-) -> SweepResult:
-    running = _Running(state, config, decided, workers)
+def _iterate(running: _Running, respond: Callable[[], FloatArray], progress: Progress | None) -> SweepResult:
     trace: list[IterationTrace] = []
-    for done in range(1, config.iterations + 1):
+    iterations = running.config.iterations
+    for done in range(1, iterations + 1):
         trace.append(running.step(respond()))
         if progress is not None:
-            progress("sweep", done, config.iterations)
-    mean_activation = running.total / config.iterations
-    return SweepResult(running.weights, running.suspicion, mean_activation, running.counts, tuple(trace))
+            progress("sweep", done, iterations)
+    return running.result(tuple(trace))
 
 
 class _Running:
-    """The columns that a sweep changes, (N,) each."""
+    """The columns that a sweep changes, (N,) each; they lie where ``arrays`` says."""
 
     def __init__(
-        self, state: SweepState, config: ForgettingConfig, decided: Decided | None, workers: Workers
+        self,
+        state: SweepState,
+        config: ForgettingConfig,
+        decided: Decided | None,
+        workers: Workers,
+        arrays: Arrays,
     ) -> None:
-        self._before, self._config, self._decided, self._workers = state, config, decided, workers
-        self.weights, self.suspicion = state.weights.copy(), state.suspicion.copy()
-        self.total = np.zeros(len(self.weights))
-        self.counts = np.zeros(len(self.weights), dtype=np.int64)
+        self.config = config
+        self._before = SweepState(*(arrays.put(getattr(state, item.name)) for item in fields(SweepState)))
+        self._decided, self._workers, self._arrays = decided, workers, arrays
+        # copies, in any library
+        self._weights, self._suspicion = self._before.weights + 0.0, self._before.suspicion + 0.0
+        self._total = arrays.xp.zeros_like(self._weights)
+        self._counts = arrays.xp.zeros_like(self._weights, dtype=arrays.xp.int64)
+
+    def result(self, trace: tuple[IterationTrace, ...]) -> SweepResult:
+        """Return the columns as they are now, in this process's memory."""
+        take, mean = self._arrays.take, self._total / self.config.iterations
+        return SweepResult(take(self._weights), take(self._suspicion), take(mean), take(self._counts), trace)
 
     def step(self, response: FloatArray) -> IterationTrace:
         """Diagnose by R, (N,), and update every memory."""
-        bank = mean, std = moments(response, self._workers)
+        block = self._arrays.block
+        bank = mean, std = moments(response, self._workers, block)
         updated = self._workers.map(
-            lambda _number, part: self._update(part, response[part], bank), blocks(len(response))
+            lambda _number, part: self._update(part, response[part], bank), blocks(len(response), block)
         )
         abnormal, weight = (sum(column) for column in zip(*updated, strict=True))
-        theta = mean - self._config.eta * std if self._decided is None else None
+        theta = mean - self.config.eta * std if self._decided is None else None
         return IterationTrace(mean, std, theta, int(abnormal), weight / len(response))
 
     def _update(self, part: slice, response: FloatArray, bank: tuple[float, float]) -> tuple[int, float]:
         """Update one block; return how many were abnormal and the sum of the new weights."""
-        before, decided = self._before, self._decided
+        before, decided, xp = self._before, self._decided, self._arrays.xp
         flagged = None if decided is None else decided.flagged[part]
         suspicion, abnormal = update_suspicion(
-            self.suspicion[part], response, self._config, flagged=flagged, bank=bank
+            self._suspicion[part], response, self.config, flagged=flagged, bank=bank, xp=xp
         )
         weights = update_weights(
-            self.weights[part], suspicion, before.consolidation[part], abnormal, self._config
+            self._weights[part], suspicion, before.consolidation[part], abnormal, self.config, xp
         )
         if decided is not None and decided.held is not None:
             # neither cleared nor guilty: a flood above the cap must not bring back what was forgotten
-            weights = np.where(decided.held[part], before.weights[part], weights)
-            suspicion = np.where(decided.held[part], before.suspicion[part], suspicion)
-        self.weights[part], self.suspicion[part] = weights, suspicion
-        self.total[part] += response
-        self.counts[part] += abnormal
-        return int(np.count_nonzero(abnormal)), float(weights.sum())
+            weights = xp.where(decided.held[part], before.weights[part], weights)
+            suspicion = xp.where(decided.held[part], before.suspicion[part], suspicion)
+        self._weights[part], self._suspicion[part] = weights, suspicion
+        self._total[part] += response
+        self._counts[part] += abnormal
+        return int(xp.count_nonzero(abnormal)), float(weights.sum())
 
 
 def _validated_state(state: SweepState, shape: tuple[int, ...]) -> SweepState:

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +48,16 @@ def least(action: Callable[[], Any], tries: int = TRIES) -> np.ndarray:
     """Return seconds by the clock and of CPU, (2,), the least of a few tries."""
     took = []
     for _ in range(tries):
-        began, used = time.perf_counter(), time.process_time()
+        began, used = time.perf_counter(), cpu_seconds()
         action()
-        took.append((time.perf_counter() - began, time.process_time() - used))
+        took.append((time.perf_counter() - began, cpu_seconds() - used))
     return np.min(took, axis=0)
+
+
+def cpu_seconds() -> float:
+    """Return the CPU time of this process and of those that it started and that have ended."""
+    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(one.ru_utime + one.ru_stime for one in used)
 
 
 def measure_size(rows: int) -> dict[str, Any]:
@@ -63,9 +70,13 @@ def measure_size(rows: int) -> dict[str, Any]:
     def ns(action: Callable[[], Any], tries: int = TRIES) -> np.ndarray:
         return 1e9 * least(action, tries) / rows
 
-    def sweeping(threads: int, probe: Any, iterations: int) -> Callable[[], Any]:
+    def sweeping(threads: int, probe: Any, iterations: int, arrays: Any = None) -> Callable[[], Any]:
         config = ForgettingConfig(probe=probe, iterations=iterations)
-        return lambda: forgetting_sweep(matrix, state, config, rng, threads=threads)
+        return lambda: forgetting_sweep(matrix, state, config, rng, threads=threads, arrays=arrays)
+
+    def iteration(threads: int, arrays: Any = None) -> np.ndarray:
+        long, short = (ns(sweeping(threads, "scalar", count, arrays)) for count in (LONG, SHORT))
+        return (long - short) / (LONG - SHORT)
 
     def reading(workers: Workers) -> dict[str, np.ndarray]:
         parts = blocks(rows, BATCH)
@@ -79,10 +90,16 @@ def measure_size(rows: int) -> dict[str, Any]:
     for threads in (1, 2):
         with Workers(threads) as workers:
             took = reading(workers)
-        long, short = ns(sweeping(threads, "scalar", LONG)), ns(sweeping(threads, "scalar", SHORT))
-        took["iteration"] = (long - short) / (LONG - SHORT)
+        took["iteration"] = iteration(threads)
         found[f"{threads} threads"] = took
     found["peak MB"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    if find_spec("torch") is not None:
+        import torch
+
+        from shared_core.device.torch_arrays import TorchArrays
+
+        torch.set_num_threads(1)
+        found["1 threads"]["iteration, torch on the CPU"] = iteration(1, TorchArrays("cpu"))
     found["1 threads"]["iteration, literal"] = ns(sweeping(1, "full", 1), tries=1)
     for name in ("1 threads", "2 threads"):
         found[name] = {key: np.round(value, 1).tolist() for key, value in found[name].items()}

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from shared_core import ForgettingConfig, SentenceTransformerEmbedder
-from shared_core.cli.demo import bundled_case
 from shared_core.errors import ConfigError
-from shared_core.evaluation import AttackCase, CachedEmbedder, fill_collection
+from shared_core.evaluation import AttackCase, CachedEmbedder, bundled_case, fill_collection
 from shared_core.evaluation.stream import StreamConfig, StreamRow, run_stream
 from tests.conftest import OpenBank
 

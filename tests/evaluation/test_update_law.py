@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from shared_core import ForgettingConfig, MemoryBank, SentenceTransformerEmbedder
-from shared_core.cli.demo import bundled_case
 from shared_core.errors import ConfigError
-from shared_core.evaluation import CachedEmbedder, fill_collection
+from shared_core.evaluation import CachedEmbedder, bundled_case, fill_collection
 from shared_core.evaluation.update_law import (
     LawRow,
     LawSetting,

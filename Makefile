@@ -7,7 +7,7 @@ PACKAGES := shared_core langchain_dream llamaindex_dream
 export HF_HUB_OFFLINE = 1
 export ANONYMIZED_TELEMETRY = False
 
-.PHONY: help demo test test-slow lint format bench bench-train bench-node bench-retrieval bench-cycle bench-sweep bench-terms bench-locomo bench-poison bench-policy cookbook docs results stability law stream figures screenshots soak clean
+.PHONY: help demo test test-slow lint format bench bench-train bench-node bench-retrieval bench-cycle bench-sweep bench-terms bench-locomo bench-poison bench-policy cookbook docs results stability law stream figures screenshots soak soak-random clean
 
 help: ## Show what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -110,6 +110,9 @@ screenshots: $(VENV)/.dev ## Take the pictures of docs/report.md anew; needs Chr
 # about a second per kill
 soak: $(VENV)/.dev ## Kill processes in the middle of their work and look what is lost; KILLS=500; JSON in .benchmarks/
 	OMP_NUM_THREADS=1 DREAM_SOAK_KILLS=$(or $(KILLS),500) $(BIN)/python -m pytest -m slow -s tests/soak/test_crash_small.py
+
+soak-random: $(VENV)/.dev ## Random operations, threads, bad input and long texts, SOAK=20 times what the tests try
+	OMP_NUM_THREADS=1 DREAM_SOAK=$(or $(SOAK),20) $(BIN)/python -m pytest tests/soak -m "not slow" $(PYTEST_ARGS)
 
 clean: ## Remove the environment and everything built
 	rm -rf $(VENV) site dist .pytest_cache .mypy_cache .ruff_cache

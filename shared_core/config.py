@@ -28,7 +28,7 @@ HARDENED_TERMS = ("coupling", "dominance", "hearsay")
 """Terms of preset ``hardened`` [O]; the last two only rank, in banks that know who wrote a memory."""
 
 
-def checked_range(name: str, value: object, low: float, high: float = sys.float_info.max) -> None:
+def checked_range(name: str, value: object, low: float, high: float = 1e300) -> None:
     """Refuse what is no finite number from ``low`` to ``high``.
 
     Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from shared_core.config import checked_whole
+from shared_core.config import checked_range, checked_whole
 from shared_core.errors import ConfigError
 
 
@@ -67,12 +67,10 @@ class DreamConfig:
             "staleness",
             "threshold",
         ):
-            value = getattr(self, name)
-            if not 0.0 <= value <= 1.0:
-                raise ConfigError(f"{name}={value!r} is outside [0, 1]")
+            checked_range(name, getattr(self, name), 0, 1)
         if self.gamma < 0.1:
             raise ConfigError(f"gamma={self.gamma!r} is below 0.1: a repair would forget a memory")
-        if not self.seconds > 0:
+        if not (isinstance(self.seconds, (int, float)) and self.seconds > 0):
             raise ConfigError(f"seconds={self.seconds!r} must be above 0")
 
     def to_dict(self) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import chromadb
 import httpx
 from chromadb.api import ClientAPI
 from chromadb.api.models.Collection import Collection
+from chromadb.api.shared_system_client import SharedSystemClient
 from chromadb.errors import ChromaError, InvalidArgumentError, NotFoundError
 
 from shared_core.bank.records import Space
@@ -120,14 +121,31 @@ def _client(location: str | os.PathLike[str], create: bool) -> ClientAPI:
             return client
         except (ValueError, ChromaError, httpx.HTTPError) as error:
             raise BankNotFoundError(f"no Chroma server answers at {text}: {error}") from None
-    if not create and not (Path(text) / "chroma.sqlite3").is_file():
-        raise BankNotFoundError(f"{text} is not the directory of a Chroma database (no chroma.sqlite3 in it)")
-    if Path(text).exists() and not Path(text).is_dir():
-        raise BankNotFoundError(f"{text} is a file, and a Chroma database is a directory: name another")
+    _check_directory(text, create)
     try:
         return chromadb.PersistentClient(path=text)
     except (ValueError, OSError, ChromaError) as error:
+        _forget_failed(text)
         raise BankNotFoundError(f"cannot open the Chroma database in {text}: {error}") from None
+
+
+def _check_directory(text: str, create: bool) -> None:
+    try:
+        found = (Path(text) / "chroma.sqlite3").is_file()
+        is_file = Path(text).exists() and not Path(text).is_dir()
+    except OSError as error:  # a name longer than the file system's, or a folder that may not be entered
+        raise BankNotFoundError(f"{text[:80]} cannot be opened: {error.strerror}") from None
+    if not create and not found:
+        raise BankNotFoundError(f"{text} is not the directory of a Chroma database (no chroma.sqlite3 in it)")
+    if is_file:
+        raise BankNotFoundError(f"{text} is a file, and a Chroma database is a directory: name another")
+
+
+def _forget_failed(identifier: str) -> None:
+    # chromadb keeps what did not start, and hands it out to whoever tries again
+    users = getattr(SharedSystemClient, "_identifier_to_refcount", None)
+    if users is not None and identifier not in users:
+        SharedSystemClient._identifier_to_system.pop(identifier, None)
 
 
 def _limit_waiting(client: ClientAPI) -> None:

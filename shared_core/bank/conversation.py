@@ -16,6 +16,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from shared_core.bank.derived import sources_of
+from shared_core.bank.intake import as_list
 from shared_core.bank.tiers import Placement, Tier, TierConfig, TierStore
 from shared_core.errors import InvalidMemoryError
 
@@ -97,6 +98,8 @@ class ConversationMemory:
         Raises:
             InvalidMemoryError: An empty utterance, or the id belongs to a page with another text.
         """
+        if not (isinstance(names, (tuple, list)) and [type(name) for name in names] == [str, str]):
+            raise InvalidMemoryError(f"names={names!r} must be two strings, the user's name and the agent's")
         text = user if agent is None else f"{user}\n{names[1]}: {agent}"
         page = Page(
             text=text,
@@ -123,10 +126,9 @@ class ConversationMemory:
             InvalidMemoryError: A malformed page, or an id that belongs to a page with another text;
                 nothing was stored then.
         """
-        pages = list(pages)
+        pages = as_list("pages", pages)
         for page in pages:
-            if not isinstance(page, Page) or not page.text.strip() or not page.session:
-                raise InvalidMemoryError(f"{page!r} is no page: it needs a text and a session")
+            check_page(page)
         new = self._new(pages)
         if new:
             self.bank.add(
@@ -207,6 +209,27 @@ class ConversationMemory:
                 )
             seen.setdefault(page.id, page)
         return new
+
+
+def check_page(page: object) -> None:
+    """Refuse what is no page.
+
+    Raises:
+        InvalidMemoryError: It is none, has no text or session, or a field of another type.
+    """
+    if not isinstance(page, Page):
+        raise InvalidMemoryError(f"{page!r} is no page")
+    kinds: dict[str, Any] = {
+        "text": str, "session": str, "speaker": (str, type(None)), "time": (datetime, type(None)), "id": str,
+        "metadata": Mapping,
+    }  # fmt: skip
+    for name, kind in kinds.items():
+        value = getattr(page, name)
+        if not isinstance(value, kind) or (name in {"text", "session"} and not value.strip()):
+            raise InvalidMemoryError(
+                f"what has {name}={value!r} is no page: it needs a text and a session, and a time is a "
+                "datetime"
+            )
 
 
 def _time_in(metadata: Metadata) -> datetime | None:

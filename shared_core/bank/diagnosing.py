@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shared_core.bank.known_fields import KnownFields, known_fields
 from shared_core.config import HARDENED_TERMS
 from shared_core.dynamics.geometry import unit_rows
 from shared_core.dynamics.terms import BankView, Verdict, find_term, judge
@@ -35,6 +36,8 @@ class Diagnosed:
 
     verdict: Verdict | None = None
     warnings: list[str] = field(default_factory=list)
+    told: Mapping[str, Any] = field(default_factory=dict)
+    """What the journal keeps of it beside the config, see ``KnownFields``."""
 
     def reason(self, row: int) -> str | None:
         """Return why a memory was flagged, in words; None where it was not."""
@@ -68,18 +71,18 @@ def diagnose(
 
 def judge_bank(
     bank: MemoryBank, ids: Sequence[str], embeddings: FloatArray, config: ForgettingConfig
-) -> tuple[Verdict, list[str]]:
+) -> tuple[Verdict, list[str], dict[str, Any]]:
     """Run the terms that ``config`` names on stored memories, whatever its diagnosis.
 
     Args:
-        bank: Its texts, its values and origins (metadata fields ``value_key``, ``origin_key``) and its
-            embedder are used.
+        bank: Its texts, its values and origins (metadata fields ``value_key``, ``origin_key``, else those of
+            an earlier sweep) and its embedder are used.
         ids: N ids.
         embeddings: (N, d) as stored, every row with a direction.
         config: Diagnosis, terms, constants and seed.
 
     Returns:
-        The verdict, and warnings about what the terms could not see.
+        The verdict, warnings about what the terms could not see, what the journal keeps beside the config.
 
     Raises:
         ConfigError: A term is unknown or failed, or needs an embedder and the bank has none, or one that does
@@ -95,7 +98,8 @@ def judge_bank(
         )
     matrix = np.asarray(embeddings, np.float32)
     embed = _embedding(bank.embedder, matrix.shape[1]) if embeds and bank.embedder is not None else None
-    view = _view(bank, ids, matrix, embed, config)
+    fields = known_fields(bank)
+    view = _view(bank, ids, matrix, embed, config, fields)
     anew: list[str] = []
     if embed is not None and not _are_of_the_keys(view.keys, view.unit, embed):
         # of a memory removed meanwhile there is no text, and some models refuse to embed nothing
@@ -104,10 +108,27 @@ def judge_bank(
             f"the stored embeddings are of more than the texts, such as metadata before them: all {len(ids)} "
             "texts were embedded anew for the diagnosis"
         )
-    verdict = judge(view)
+    verdict, told = judge(view), fields.told(values=view.values is not None)
     if not ids:
-        return verdict, ["the bank is empty: there is nothing to diagnose"]
-    return verdict, anew + _absences(bank, view, verdict) + verdict.warnings
+        return verdict, ["the bank is empty: there is nothing to diagnose"], told
+    warnings = [*fields.notes, *anew, *_absences(fields, view, verdict), *verdict.warnings]
+    if view.values is None and fields.saw_values:
+        verdict, held = _holding_the_doubted(bank, ids, verdict)
+        warnings += held
+    return verdict, warnings, told
+
+
+def _holding_the_doubted(bank: MemoryBank, ids: Sequence[str], verdict: Verdict) -> tuple[Verdict, list[str]]:
+    """Return a verdict that holds whom an earlier sweep doubted: it saw values, and this one sees none."""
+    doubted = (bank.state.columns().gather(ids, "suspicion") > 0.0) & ~verdict.flagged
+    if not doubted.any():
+        return verdict, []
+    held = doubted if verdict.held is None else doubted | verdict.held
+    warning = (
+        f"{int(doubted.sum())} memories that an earlier sweep doubted stay as they are: it saw values, and "
+        "this one sees none; give its value_key, or restore what is genuine"
+    )
+    return replace(verdict, held=held), [warning]
 
 
 def _view(
@@ -116,6 +137,7 @@ def _view(
     matrix: FloatArray,
     embed: Callable[[list[str]], FloatArray] | None,
     config: ForgettingConfig,
+    fields: KnownFields,
 ) -> BankView:
     records = bank.content.get(ids)
     # removed by another process since the embeddings were read: nothing to compare
@@ -124,10 +146,10 @@ def _view(
     unit, norms = _directions(matrix)
     return BankView(
         keys=["" if record is None else record.text for record in found],
-        values=_column(metadata, bank.value_key),
+        values=_column(metadata, fields.value_key),
         unit=unit,
         embed=embed,
-        origins=_column(metadata, bank.origin_key),
+        origins=_column(metadata, fields.origin_key),
         config=config,
         norms=norms,
     )
@@ -152,7 +174,7 @@ def _column(metadata: Sequence[Mapping[str, Any]], name: str | None) -> list[str
     return texts if any(texts) else None
 
 
-def _absences(bank: MemoryBank, view: BankView, verdict: Verdict) -> list[str]:
+def _absences(known: KnownFields, view: BankView, verdict: Verdict) -> list[str]:
     """Return what the bank does not have, and which terms see less or nothing for it."""
     effects: dict[str, list[str]] = {"values": [], "origins": []}
     if view.values is None and "coupling" in view.config.terms:
@@ -161,7 +183,7 @@ def _absences(bank: MemoryBank, view: BankView, verdict: Verdict) -> list[str]:
         # the preset's own terms that only rank are there for the banks that have origins
         if find_term(name).decides or name not in HARDENED_TERMS:
             effects[need].append(f"term {name} is skipped")
-    fields = {"values": ("value_key", bank.value_key), "origins": ("origin_key", bank.origin_key)}
+    fields = {"values": ("value_key", known.value_key), "origins": ("origin_key", known.origin_key)}
     found = []
     for need, what in effects.items():
         if what:

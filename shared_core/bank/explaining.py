@@ -142,9 +142,9 @@ def explain_memory(bank: MemoryBank, memory_id: str, config: ForgettingConfig) -
     usable = usable_rows(ids, embeddings, bank.state.columns().gather(ids, "deleted"))
     kept = [one for one, use in zip(ids, usable, strict=True) if use]
     matrix = embeddings[usable]
-    verdict, warnings = judge_bank(bank, kept, matrix, config)
+    verdict, warnings, told = judge_bank(bank, kept, matrix, config)
     row = kept.index(memory_id) if memory_id in kept else None
-    value = None if bank.value_key is None else memory.metadata.get(bank.value_key)
+    value = None if told["value_key"] is None else memory.metadata.get(told["value_key"])
     score = None if row is None else float(verdict.score[row])
     suspects = {one for one, flagged in zip(kept, verdict.flagged, strict=True) if flagged}
     quotes = _quotes(bank, sources_of(memory.metadata), suspects) if is_derived(memory_id) else []

@@ -34,9 +34,12 @@ def give_feedback(
         config: Momentum and temperature.
 
     Raises:
-        ConfigError: success outside [0, 1], an id twice, not one score per id, or a score that is no number.
+        ConfigError: success outside [0, 1], an id twice, not one score per id, a score that is no number,
+            or a config that is none.
     """
-    options = config or ConsolidationConfig()
+    options = ConsolidationConfig() if config is None else config
+    if not isinstance(options, ConsolidationConfig):
+        raise ConfigError(f"feedback takes a ConsolidationConfig, not {type(options).__name__}")
     if not isinstance(success, (int, float, np.number)) or not 0.0 <= success <= 1.0:
         raise ConfigError(f"success={success!r} is outside [0, 1]")
     scores = as_list("scores", scores)

@@ -20,6 +20,7 @@ _RESERVED = ("chroma:", "$", "#")
 SMALLEST_USABLE, LARGEST_USABLE = 2 * SMALLEST_NORM, LARGEST_NORM / 2
 """Norms that stay inside what a sweep takes, whatever single precision rounds."""
 _SMALLEST_INT, _LARGEST_INT = -(2**63), 2**63 - 1
+_LARGEST_SPAN = 2**32 - 1
 
 
 def as_rows(
@@ -152,9 +153,46 @@ def as_list(name: str, values: Iterable[Any]) -> list[Any]:
     Raises:
         ConfigError: It is one string (which would be read as letters), or one mapping.
     """
-    if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
+    # an array without a dimension says that it can be iterated
+    single = isinstance(values, (str, bytes, Mapping)) or getattr(values, "ndim", 1) == 0
+    if single or not isinstance(values, Iterable):
         raise ConfigError(f"{name}={values!r} must be a list, not one {type(values).__name__}")
     return list(values)
+
+
+def as_ids(ids: Iterable[Any]) -> list[str]:
+    """Return a list of ids that are asked for.
+
+    Raises:
+        ConfigError: It is no list, or holds what is no string.
+    """
+    found = as_list("ids", ids)
+    for memory_id in found:
+        if not isinstance(memory_id, str):
+            raise ConfigError(f"id {memory_id!r} is a {type(memory_id).__name__}: ids are strings")
+    return found
+
+
+def as_weights(weights: Mapping[str, float]) -> list[str]:
+    """Return the ids that are to get new weights.
+
+    Raises:
+        ConfigError: It is no mapping, or one of its keys is no string.
+    """
+    if not isinstance(weights, Mapping):
+        raise ConfigError(f"weights={weights!r} is no mapping: give {{id: weight}}")
+    return as_ids(list(weights))
+
+
+def check_span(name: str, value: object, least: int) -> None:
+    """Refuse what counts no rows of a database.
+
+    Raises:
+        ConfigError: It is no whole number, or one below ``least`` or beyond what Chroma takes.
+    """
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not whole or not least <= int(value) <= _LARGEST_SPAN:  # type: ignore[call-overload]
+        raise ConfigError(f"{name}={value!r} must be a whole number from {least} to {_LARGEST_SPAN}")
 
 
 def check_embeddings(matrix: FloatArray, rows: int, dimension: int | None, collection: str) -> None:

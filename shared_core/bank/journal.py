@@ -282,7 +282,7 @@ def _run(row: Row[Any]) -> Run:
 def _decoded(text: str) -> Any:
     try:
         return json.loads(text)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise StateError(f"the journal was altered: it holds what is no JSON ({error})") from None
 
 

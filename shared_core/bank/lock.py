@@ -17,6 +17,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -35,6 +36,8 @@ _ADDING_CLASS = 0x44524541
 """Ours among the advisory locks of a PostgreSQL database; the other half of the key is the bank."""
 _POLL_SECONDS = 0.02
 _PROCESS = uuid.uuid4().hex[:16]
+_given_back: set[str] = set()
+"""Tokens of locks of this process whose rows could not be removed."""
 _adding: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
 _adding_guard = threading.Lock()
 
@@ -96,10 +99,18 @@ class BankLock:
             )
 
     def release(self) -> None:
-        """Give the lock back; releasing a lock that was taken over changes nothing."""
+        """Give the lock back; releasing a lock that was taken over changes nothing.
+
+        Where the database refuses, as on a full disk, that is logged: what was done under the lock is done,
+        or has told why not. This process takes the lock over at once then, others by the stale heartbeat.
+        """
         self._stop.set()
-        with writing(self._engine) as connection:
-            connection.execute(delete(locks).where(locks.c.token == self._token))
+        try:
+            with writing(self._engine) as connection:
+                connection.execute(delete(locks).where(locks.c.token == self._token))
+        except StateError:
+            _given_back.add(self._token)
+            logger.warning("the lock of %r could not be given back", self._purpose, exc_info=True)
 
     def _take_over(self, connection: Connection, row: Row[Any], now: float) -> None:
         if not is_dead(row, now):
@@ -232,7 +243,7 @@ def _clock(engine: Engine) -> Any:
 
 def is_dead(row: Row[Any], now: float) -> bool:
     """Tell whether the owner of a lock's row is gone."""
-    if now - row.heartbeat_at > STALE_SECONDS:
+    if now - row.heartbeat_at > STALE_SECONDS or row.token in _given_back:
         return True
     if row.host != socket.gethostname():
         return False
@@ -245,4 +256,12 @@ def is_dead(row: Row[Any], now: float) -> bool:
         return True
     except PermissionError:
         return False
-    return False
+    return _is_zombie(row.pid)
+
+
+def _is_zombie(pid: int) -> bool:
+    """Tell whether a process has ended and only waits for its parent to ask; known on Linux alone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("Z")
+    except OSError:
+        return False

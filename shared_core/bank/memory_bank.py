@@ -156,7 +156,7 @@ class MemoryBank:
         Raises:
             MemoryNotFoundError: An id is not in this bank.
         """
-        ids = intake.as_list("ids", ids)
+        ids = intake.as_ids(ids)
         records = self._require(ids)
         return self._memories([records[memory_id] for memory_id in ids])
 
@@ -166,8 +166,8 @@ class MemoryBank:
         Raises:
             ConfigError: A negative offset, or a limit below 1.
         """
-        if offset < 0 or limit < 1:
-            raise ConfigError(f"offset={offset} must be 0 or more and limit={limit} 1 or more")
+        intake.check_span("offset", offset, 0)
+        intake.check_span("limit", limit, 1)
         return self._memories(self.content.page(offset, limit))
 
     def __iter__(self) -> Iterator[Memory]:
@@ -179,8 +179,7 @@ class MemoryBank:
 
         In a tenant's bank also 0 for every id outside the tenant: nothing is told about others' memories.
         """
-        ids = intake.as_list("ids", ids)
-        return visible_weights(self.content, self.state, ids)
+        return visible_weights(self.content, self.state, intake.as_ids(ids))
 
     def status(self) -> BankStatus:
         """Return counts, the distribution of weights, suspects and the last runs."""
@@ -260,7 +259,7 @@ class MemoryBank:
         Raises:
             MemoryNotFoundError: An id is not in this bank; nothing was deleted then.
         """
-        ids = list(dict.fromkeys(intake.as_list("ids", ids)))
+        ids = list(dict.fromkeys(intake.as_ids(ids)))
         self._require(ids)
         with self.state.transaction("delete") as run:
             run.set(ids, {"deleted": [1.0] * len(ids)})
@@ -276,7 +275,7 @@ class MemoryBank:
             InvalidMemoryError: A weight outside [0, 1].
             BankLockedError: A dreamer is at work.
         """
-        self._require(list(weights))
+        self._require(intake.as_weights(weights))
         return self.state.set_weights(weights)
 
     def restore(self, ids: Sequence[Id]) -> Run:
@@ -286,8 +285,7 @@ class MemoryBank:
             MemoryNotFoundError: An id is not in this bank.
             BankLockedError: A dreamer is at work.
         """
-        ids = intake.as_list("ids", ids)
-        self._require(ids)
+        self._require(ids := intake.as_ids(ids))
         return self.state.restore(ids)
 
     def sweep(
@@ -303,7 +301,8 @@ class MemoryBank:
             BankLockedError: Another dreamer is at work (a dry run does not care).
             ConfigError: Preset ``hardened``, and the bank has no embedder, or not the one it was filled with.
         """
-        return sweep_bank(self, config or ForgettingConfig.preset(), dry_run=dry_run, progress=progress)
+        config = ForgettingConfig.preset() if config is None else config
+        return sweep_bank(self, config, dry_run=dry_run, progress=progress)
 
     async def asweep(self, config: ForgettingConfig | None = None, **options: Any) -> SweepReport:
         """``sweep`` in a thread, without blocking the event loop; options as for ``sweep``."""
@@ -315,7 +314,7 @@ class MemoryBank:
         Raises:
             MemoryNotFoundError: No such memory in this bank; and what ``sweep`` raises.
         """
-        return explain_memory(self, memory_id, config or ForgettingConfig.preset())
+        return explain_memory(self, memory_id, ForgettingConfig.preset() if config is None else config)
 
     async def aexplain(self, memory_id: Id, config: ForgettingConfig | None = None) -> Explanation:
         """``explain`` in a thread."""
@@ -340,7 +339,7 @@ class MemoryBank:
             ConfigError: success outside [0, 1], or as many scores as ids are not given.
             MemoryNotFoundError: An id is not in this bank.
         """
-        ids = intake.as_list("ids", ids)
+        ids = intake.as_ids(ids)
         self._require(ids)
         return give_feedback(self.state, ids, scores, success, config)
 
@@ -348,6 +347,7 @@ class MemoryBank:
 
     def runs(self, limit: int | None = None) -> list[Run]:
         """Return the journal, newest first."""
+        intake.check_span("limit", 0 if limit is None else limit, 0)
         return self.state.runs(limit)
 
     def undo(self, run_id: str) -> Run:
@@ -386,7 +386,7 @@ class MemoryBank:
         ]
 
     def _require(self, ids: Sequence[Id]) -> dict[Id, Record]:
-        records = self.content.get(list(dict.fromkeys(ids)))
+        records = self.content.get(list(dict.fromkeys(intake.as_ids(ids))))
         if missing := [memory_id for memory_id in ids if memory_id not in records]:
             raise MemoryNotFoundError(
                 f"{len(missing)} of {len(ids)} ids are not in bank {self.content.name!r}, "

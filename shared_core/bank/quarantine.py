@@ -21,7 +21,7 @@ from sqlalchemy import select
 
 from shared_core.bank.columns import DEFAULTS
 from shared_core.bank.schema import among, changes, reading, runs
-from shared_core.errors import ConfigError
+from shared_core.errors import ConfigError, StateError
 
 if TYPE_CHECKING:
     from shared_core.bank.chroma import ChromaContent
@@ -95,7 +95,15 @@ def _journalled_weight(state: BankState) -> float:
     )
     with reading(state.engine) as connection:
         config = connection.execute(query).scalar()
-        return FULL if config is None else float(json.loads(config)["weight"])
+    if config is None:
+        return FULL
+    try:
+        weight = float(json.loads(config)["weight"])
+    except (ValueError, TypeError, KeyError, RecursionError):
+        weight = -1.0
+    if not 0 <= weight <= 1:
+        raise StateError(f"the journal was altered: its quarantine has no weight in [0, 1] ({config[:60]!r})")
+    return weight
 
 
 def _last_judged(state: BankState, ids: Sequence[str]) -> dict[str, str]:

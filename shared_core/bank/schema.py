@@ -364,4 +364,7 @@ def _add_columns(connection: Connection, table: Table) -> None:
     for column in table.columns:
         if column.name not in present:
             kind = column.type.compile(connection.dialect)
+            if not column.nullable:
+                # the only ones are texts, and rows of the older version have none
+                kind += " NOT NULL DEFAULT ''"
             connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {column.name} {kind}")

@@ -16,6 +16,7 @@ def parse_url(url: str | URL) -> URL:
     """
     try:
         parsed = make_url(url)
+        parsed.render_as_string()  # fails where it is not valid Unicode
     except (ArgumentError, ValueError):
         # the text itself may hold a password
         raise StateError(

@@ -149,7 +149,7 @@ def sweep_bank(
                     _changed(followed.ids, followed.before, followed),
                 ):
                     run.set(*changed)
-                run.config = config.to_dict()
+                run.config = {**config.to_dict(), **diagnosed.told}
                 run_id = run.run_id
                 seconds = time.perf_counter() - started
                 run.report = SweepReport(**{**report, "run_id": run_id, "seconds": seconds}).to_dict()

@@ -134,7 +134,7 @@ def _dimension_of(folder: Path) -> int | None:
     for file, key in (("1_Pooling/config.json", "word_embedding_dimension"), ("config.json", "hidden_size")):
         try:
             found: Any = json.loads((folder / file).read_text(encoding="utf-8"))[key]
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             continue
         if isinstance(found, int):
             return found

@@ -96,7 +96,7 @@ def open_embedder(name: str) -> Any:
     }
     if name in named:
         return named[name]()
-    if not Path(name).is_dir():
+    if not _is_folder(name):
         raise ConfigError(
             f"--embedder {shortened(name)!r} is neither {', '.join(named)} nor the directory of a model"
             f"{offer(name, named)}"
@@ -166,7 +166,7 @@ def place(location: str, collection: str, state: str | None, where: str | None) 
 
     A password in ``state`` is masked.
     """
-    anywhere = str(Path(location).resolve()) if Path(location).is_dir() else location
+    anywhere = str(Path(location).resolve()) if _is_folder(location) else location
     return [anywhere, "--collection", collection, *_state_and_where(state, where)]
 
 
@@ -188,7 +188,14 @@ def _without_password(url: str) -> str:
 
 
 def _is_place(text: str) -> bool:
-    return text.startswith(("http://", "https://")) or Path(text).is_dir()
+    return text.startswith(("http://", "https://")) or _is_folder(text)
+
+
+def _is_folder(text: str) -> bool:
+    try:
+        return Path(text).is_dir()
+    except OSError:  # longer than a path may be
+        return False
 
 
 def _position(text: str, error: Exception) -> str:

@@ -194,9 +194,12 @@ def _judged(
     path = folder / HELD_OUT
     made = {"adapter": adapter_digest(backbone, agent), "data": training_set.digest, "limit": limit}
     if path.is_file():
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        if {name: kept.get(name) for name in made} == made:
-            return HeldOut(**kept["held_out"])
+        try:
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            if {name: kept.get(name) for name in made} == made:
+                return HeldOut(**kept["held_out"])
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise ConfigError(f"{path} is no held-out result: remove it, or name another folder") from error
     cut = False
 
     def stopping() -> bool:

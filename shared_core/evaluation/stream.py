@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from shared_core.bank.status import FORGOTTEN, WEAKENED
+from shared_core.config import checked_range, checked_whole
 from shared_core.errors import ConfigError
 from shared_core.evaluation.metrics import overlap_at_k, share_with_poison
 from shared_core.evaluation.poison import TOP_K, retrieve
@@ -58,13 +59,12 @@ class StreamConfig:
 
     def __post_init__(self) -> None:
         for name in ("triggered", "wrong", "missing"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise ConfigError(f"{name}={getattr(self, name)!r} is outside [0, 1]")
+            checked_range(name, getattr(self, name), 0, 1)
         for name in ("tasks", "sweep_every"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)!r} must be 1 or more")
-        if self.forged < 0 or self.attacker not in get_args(Attacker):
-            raise ConfigError(f"forged={self.forged!r} or attacker={self.attacker!r} makes no sense")
+            checked_whole(name, getattr(self, name))
+        checked_whole("forged", self.forged, 0)
+        if not isinstance(self.attacker, str) or self.attacker not in get_args(Attacker):
+            raise ConfigError(f"attacker={self.attacker!r} is not one of {', '.join(get_args(Attacker))}")
 
 
 @dataclass(frozen=True, kw_only=True)

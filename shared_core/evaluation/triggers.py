@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from shared_core.config import checked_whole
 from shared_core.errors import ConfigError
 from shared_core.types import Embedder, FloatArray
 
@@ -61,8 +62,7 @@ class TriggerConfig:
 
     def __post_init__(self) -> None:
         for name in ("length", "pool", "screened", "beam", "train_queries"):
-            if getattr(self, name) < 1 + (name == "train_queries"):
-                raise ConfigError(f"{name}={getattr(self, name)!r} is too small for a trigger search")
+            checked_whole(name, getattr(self, name), 1 + (name == "train_queries"))
 
 
 @dataclass(frozen=True, kw_only=True)

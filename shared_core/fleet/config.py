@@ -8,6 +8,7 @@ from typing import Any
 
 from shared_core.agents import DreamConfig
 from shared_core.bank.graph import GraphKeys
+from shared_core.config import checked_range
 from shared_core.embedding import packaged_embedder
 from shared_core.errors import ConfigError
 from shared_core.types import Embedder
@@ -39,9 +40,7 @@ class FleetConfig:
     def __post_init__(self) -> None:
         """Check the options."""
         for name, least in (("lock_wait", 0.0), ("backoff", 0.0)):
-            value = getattr(self, name)
-            if not least <= value < float("inf"):
-                raise ConfigError(f"{name}={value!r} must be {least:g} or more, and finite")
+            checked_range(name, getattr(self, name), least)
         if not callable(self.embedder):
             raise ConfigError(
                 f"embedder={self.embedder!r} must be a function that makes one, such as packaged_embedder: "

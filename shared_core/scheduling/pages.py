@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from shared_core.bank.conversation import Page
+from shared_core.bank.conversation import Page, check_page
+from shared_core.bank.intake import as_list
 from shared_core.errors import InvalidMemoryError
 from shared_core.scheduling.status import Counts, described
 
@@ -205,10 +206,10 @@ def checked_pages(pages: Sequence[Page]) -> list[Page]:
     """Return the pages as a list.
 
     Raises:
-        InvalidMemoryError: What is no page, or has no text or session.
+        ConfigError: They are no list.
+        InvalidMemoryError: What is no page, has no text or session, or a field of another type.
     """
-    pages = list(pages)
+    pages = as_list("pages", pages)
     for page in pages:
-        if not isinstance(page, Page) or not page.text.strip() or not page.session:
-            raise InvalidMemoryError(f"{page!r} is no page: it needs a text and a session")
+        check_page(page)
     return pages

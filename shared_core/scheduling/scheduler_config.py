@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-from shared_core.config import checked_whole
-from shared_core.errors import ConfigError
+from shared_core.config import checked_range, checked_whole
 from shared_core.scheduling.requests import DreamKind, checked_kind
 
 
@@ -40,9 +38,7 @@ class SchedulerConfig:
     def __post_init__(self) -> None:
         checked_kind(self.kind)
         for name in ("debounce", "max_delay", "backoff", "max_backoff", "exit_timeout"):
-            value = getattr(self, name)
-            if not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
-                raise ConfigError(f"{name}={value!r} must be a number of seconds, 0 or more")
+            checked_range(name, getattr(self, name), 0)
         for name, least in (("retries", 0), ("history", 1), ("batch", 1)):
             checked_whole(name, getattr(self, name), least)
 

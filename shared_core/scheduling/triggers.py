@@ -7,7 +7,7 @@ Source: MemDream section 3 (20 new pages, low confidence, elapsed time) [S]; the
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -64,6 +64,4 @@ def due(
 
 
 def _is_positive(value: object) -> bool:
-    return (
-        isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value > 0
-    )
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= sys.float_info.max

@@ -205,7 +205,7 @@ def read_training_set(folder: Path) -> TrainingSet:
             ) from error
     try:
         card = json.loads(data.pop(CARD))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{folder / CARD} is no JSON: {error}") from error
     if not isinstance(card, dict):
         raise ConfigError(f"{folder / CARD} must hold one JSON object")

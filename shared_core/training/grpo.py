@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
-from shared_core.config import checked_positive, checked_whole
+from shared_core.config import checked_positive, checked_range, checked_whole
 from shared_core.errors import ConfigError
 from shared_core.training.advantages import drawing_temperature, group_advantages
 from shared_core.training.backbone_loading import needed, torch_module
@@ -131,9 +131,8 @@ class GrpoConfig:
         for name in ("learning_rate", "gradient_norm", "temperature"):
             checked_positive(name, getattr(self, name))
         for name in ("weight_decay", "exploration"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ConfigError(f"{name}={getattr(self, name)!r} must be a finite number, 0 or more")
-        if self.schedule not in {"constant", "linear", "cosine"}:
+            checked_range(name, getattr(self, name), 0)
+        if not isinstance(self.schedule, str) or self.schedule not in {"constant", "linear", "cosine"}:
             raise ConfigError(f"schedule={self.schedule!r} is none of constant, linear, cosine")
         if self.replies % self.micro_batch:
             raise ConfigError(

@@ -10,7 +10,6 @@ left out of the gradient (its advantages are 0) are ours [O].
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shared_core.config import checked_positive, checked_whole
+from shared_core.config import checked_positive, checked_range, checked_whole
 from shared_core.errors import ConfigError
 from shared_core.training.advantages import drawing_temperature, group_advantages, group_loss
 from shared_core.training.backbone_loading import torch_module
@@ -81,10 +80,9 @@ class JointConfig:
         for name in ("learning_rate", "gradient_norm", "temperature"):
             checked_positive(name, getattr(self, name))
         for name in ("exploration", "weight_decay"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ConfigError(f"{name}={getattr(self, name)!r} must be a finite number, 0 or more")
-        if not 0 < self.top <= 1:
-            raise ConfigError(f"top={self.top!r} is outside (0, 1]")
+            checked_range(name, getattr(self, name), 0)
+        checked_positive("top", self.top)
+        checked_range("top", self.top, 0, 1)
 
     def warmth(self, step: int) -> float:
         """Return t(1 + epsilon) of a step, counted from 0."""

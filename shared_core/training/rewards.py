@@ -16,6 +16,7 @@ from typing import get_args
 import numpy as np
 
 from shared_core.agents.protocol import QueryType, RepairOperation
+from shared_core.config import checked_whole
 from shared_core.errors import ConfigError
 from shared_core.language import Source, content_words, resolve_dates, split_sentences, unsupported
 from shared_core.types import FloatArray
@@ -29,7 +30,8 @@ class _Weights:
     def __post_init__(self) -> None:
         """Check that the weights are 0 or more and sum to 1."""
         values = astuple(self)
-        if min(values) < 0 or not np.isclose(sum(values), 1.0):
+        each = all(isinstance(value, (int, float)) and 0 <= value <= 1 for value in values)
+        if not each or not np.isclose(sum(values), 1.0):
             raise ConfigError(f"{type(self).__name__}{values} must be 0 or more each, and sum to 1")
 
 
@@ -78,8 +80,7 @@ class RewardConfig:
 
     def __post_init__(self) -> None:
         """Check the peak."""
-        if self.moderate < 1:
-            raise ConfigError(f"moderate={self.moderate!r} must be 1 or more")
+        checked_whole("moderate", self.moderate)
 
 
 # ---- Eq. 8: the Dreamer

@@ -100,7 +100,7 @@ def read_card(folder: Path) -> RunCard | None:
         return TypeAdapter(RunCard).validate_python(found)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, TypeError, ValidationError) as error:
+    except (OSError, ValueError, TypeError, RecursionError, ValidationError) as error:
         raise ConfigError(f"{path} is no card of a training run: give another folder") from error
 
 

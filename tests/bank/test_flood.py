@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from shared_core import ForgettingConfig, MemoryBank, SentenceTransformerEmbedder
-from shared_core.cli.demo import bundled_case
-from shared_core.evaluation import CaseMemory
+from shared_core.evaluation import CaseMemory, bundled_case
 from tests.conftest import OpenBank
 
 CASE = bundled_case()

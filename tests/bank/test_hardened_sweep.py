@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 from shared_core import ForgettingConfig, MemoryBank, SentenceTransformerEmbedder
-from shared_core.cli.demo import bundled_case
 from shared_core.cli.main import main
 from shared_core.errors import ConfigError, DimensionMismatchError
-from shared_core.evaluation import CachedEmbedder
+from shared_core.evaluation import CachedEmbedder, bundled_case
 from tests.conftest import OpenBank, fill
 
 HARDENED = ForgettingConfig.preset("hardened")
@@ -43,6 +42,42 @@ def fill_sample(bank: MemoryBank, vectors: dict[str, list[float]], *, poison: bo
         embeddings=np.array([vectors[memory.id] for memory in memories]),
     )
     return bank
+
+
+def test_a_bank_opened_without_its_value_key_uses_that_of_the_last_sweep(
+    tmp_path: Path, vectors: dict[str, list[float]], cached: CachedEmbedder
+) -> None:
+    place = tmp_path / "chroma"
+    with MemoryBank.open(place, "notes", create=True, embedder=cached, value_key="answer") as bank:
+        first = fill_sample(bank, vectors).sweep(HARDENED)
+        assert first.forgotten == len(POISON)
+    with MemoryBank.open(place, "notes", embedder=cached) as bank:
+        again = bank.sweep(HARDENED)
+        assert "value_key 'answer' is that of an earlier sweep, for none was given" in again.warnings
+        assert bank.weights(POISON).max() < 0.01
+        assert bank.explain(POISON[0]).flagged
+        bank.undo(again.run_id)
+        bank.undo(first.run_id)
+        # what was undone is no precedent
+        assert bank.sweep(HARDENED, dry_run=True).lowered == 0
+
+
+def test_a_sweep_that_sees_no_values_frees_nobody(
+    tmp_path: Path, vectors: dict[str, list[float]], cached: CachedEmbedder
+) -> None:
+    place = tmp_path / "chroma"
+    with MemoryBank.open(place, "notes", create=True, embedder=cached, value_key="answer") as bank:
+        fill_sample(bank, vectors).sweep(HARDENED)
+        bank.set_weights({bank.ids()[0]: 0.5})
+    with MemoryBank.open(place, "notes", embedder=cached, value_key="anser") as bank:
+        report = bank.sweep(HARDENED)
+        assert any(f"{len(POISON)} memories that an earlier sweep doubted stay" in w for w in report.warnings)
+        assert bank.weights(POISON).max() < 0.01
+        assert report.raised == 1
+        # whoever means it restores them
+        bank.restore(POISON)
+        assert bank.sweep(HARDENED).lowered == 0
+        assert np.all(bank.weights(POISON) == 1.0)
 
 
 @pytest.mark.parametrize("agent", ["structured", "open_ended"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -15,7 +16,7 @@ from shared_core import BankState
 from shared_core.bank import lock as lock_module
 from shared_core.bank.lock import STALE_SECONDS, adding_lock, bank_lock, may_overlap
 from shared_core.bank.schema import locks, writing
-from shared_core.errors import BankLockedError
+from shared_core.errors import BankLockedError, StateError
 
 
 @pytest.fixture
@@ -100,6 +101,32 @@ def test_a_live_process_excludes_and_a_dead_one_is_taken_over(
     started = time.monotonic()
     with state.lock("mine", wait=0):
         assert time.monotonic() - started < 1.0
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="zombies are told on Linux alone")
+def test_a_dead_process_that_nobody_waited_for_is_taken_over(
+    state: BankState, state_url: str, name: str
+) -> None:
+    process = holder(state_url, name)
+    process.kill()
+    # what it had open is closed by then, and it is not reaped
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    with state.lock("mine", wait=0):
+        pass
+    process.wait()
+
+
+def test_a_lock_that_could_not_be_given_back_is_in_nobodys_way_here(
+    state: BankState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refusing(_table: object) -> None:
+        raise StateError("the disk is full")
+
+    with monkeypatch.context() as patched, state.lock("first", wait=0):
+        patched.setattr(lock_module, "delete", refusing)
+    assert "first" in (state.lock_holder() or "")
+    with state.lock("second", wait=0):
+        assert "second" in (state.lock_holder() or "")
 
 
 def test_a_restarted_container_does_not_wait_for_its_dead_self(state: BankState) -> None:

@@ -14,10 +14,9 @@ from langchain_chroma import Chroma
 
 from langchain_dream import DreamRetriever
 from shared_core import BankRetriever, ForgettingConfig, MemoryBank, SentenceTransformerEmbedder
-from shared_core.cli.demo import bundled_case
 from shared_core.cli.main import main
 from shared_core.errors import ConfigError
-from shared_core.evaluation import CaseMemory
+from shared_core.evaluation import CaseMemory, bundled_case
 from tests.conftest import OpenBank, fill, unit_rows
 
 Q = 0.5

@@ -13,6 +13,7 @@ from shared_core import BankRetriever, ForgettingConfig, MemoryBank, RetrievalCo
 from shared_core.bank import matrix_cache as module
 from shared_core.bank.chroma import ChromaContent
 from shared_core.bank.matrix_cache import MatrixCache
+from shared_core.bank.matrix_file import RowMarks, marks_of
 from shared_core.bank.stored_vectors import read_vectors
 from shared_core.dynamics.running_moments import Moments
 from tests.bank.test_matrix_cache import DIMENSION, cached, cut, elsewhere, flipped
@@ -171,10 +172,20 @@ def test_a_database_put_back_from_a_copy_is_read_where_it_differs(
     assert held is not None
     _, written = cache._ask(rows=True)
     assert written is not None
-    row, write, created = written["m3"]
-    found = cache._extended(held, long_bank.ids(), {**written, "m3": (row, write, created + 1)})
+    marks = written.marks.copy()
+    marks[written.ids.index("m3"), 2] += 1
+    found = cache._extended(held, long_bank.ids(), RowMarks(written.ids, marks))
     assert found is not None
     assert reads == [-1, 1]
+
+
+def test_marks_are_found_by_id_whatever_the_order() -> None:
+    written = RowMarks.read(["a", "b", "c"], np.arange(9).tobytes())
+    assert marks_of(["a", "b", "c"], written).tolist() == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+    assert marks_of(["c", "new", "a"], written).tolist() == [[6, 7, 8], [-1, -1, -1], [0, 1, 2]]
+    assert marks_of(["a", "b"], RowMarks()).tolist() == [[-1, -1, -1]] * 2
+    with pytest.raises(ValueError, match="reshape"):
+        RowMarks.read(["a", "b"], np.arange(3).tobytes())
 
 
 def test_memories_that_take_no_part_leave_the_moments(

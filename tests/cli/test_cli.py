@@ -148,6 +148,7 @@ def test_a_tenant_is_swept_alone(tmp_path: Path, rng: np.random.Generator) -> No
         (["forget", "{place}", "-c", NAME, "--preset", "magic"], "preset='magic' is not one of paper"),
         (["forget", "{place}", "-c", NAME, "--agent", "x"], "agent='x' is not one of"),
         (["forget", "{place}", "-c", NAME, "--iterations", "0"], "iterations=0"),
+        (["forget", "{place}", "-c", NAME, "--device", "tpu"], "device='tpu' is not one of cpu, cuda, auto"),
         (["forget", "{place}", "-c", NAME, "--iterations", "many"], "Invalid value for '--iterations'"),
         (["forget", "{place}", "-c", NAME, "--where", "{{"], "is not JSON"),
         (["forget", "{place}", "-c", NAME, "--where", "[1]"], "must be a JSON object"),

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from shared_core import MemoryBank
-from shared_core.cli.demo import COLLECTION, bundled_case
+from shared_core.cli.demo import COLLECTION
+from shared_core.evaluation import bundled_case
 
 DREAM = Path(sys.executable).with_name("dream")
 

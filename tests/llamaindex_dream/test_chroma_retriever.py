@@ -22,8 +22,8 @@ from llama_index.vector_stores.chroma import ChromaVectorStore
 
 from llamaindex_dream import CoreEmbedding, DreamChromaRetriever
 from shared_core import ForgettingConfig, MemoryBank, SentenceTransformerEmbedder
-from shared_core.cli.demo import bundled_case
 from shared_core.errors import ConfigError, DimensionMismatchError, UnsupportedStoreError
+from shared_core.evaluation import bundled_case
 from tests.llamaindex_dream.conftest import QUESTION, TEXTS, build, ids
 
 

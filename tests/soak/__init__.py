@@ -1,0 +1,1 @@
+"""Long tests: processes that are killed, again and again."""

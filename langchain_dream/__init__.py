@@ -6,6 +6,8 @@ import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from shared_core.errors import MissingExtraError
+
 if TYPE_CHECKING:
     from langchain_dream.dream_node import DreamNode
     from langchain_dream.messages import pages_from_messages
@@ -27,8 +29,21 @@ _HOMES = {
     "pages_from_messages": "messages",
 }
 
+_EXTRAS = {
+    "langchain": "langgraph",
+    "langchain_chroma": "langchain",
+    "langchain_core": "langchain",
+    "langgraph": "langgraph",
+}
+
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    try:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in _EXTRAS:
+            raise
+        raise MissingExtraError(package, _EXTRAS[package]) from None

@@ -159,7 +159,7 @@ class DreamMiddleware(AgentMiddleware[DreamState, Any, Any]):
             MemoryNotFoundError: A memory is gone from the bank since.
         """
         ids, scores = self._recalls.resolve(thread_id, "")
-        return self.bank.feedback(ids, scores, float(success))
+        return self.bank.feedback(ids, scores, success)
 
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until turns are written, feedback is given and no dream waits or runs; False if in vain."""

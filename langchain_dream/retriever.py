@@ -184,7 +184,7 @@ class DreamRetriever(VectorStoreRetriever):
             MemoryNotFoundError: A document is not in this bank.
         """
         ids, scores = self._feedback.resolve(docs_or_run, self.metadata_prefix)
-        return self._search.feedback(ids, scores, float(success), config)
+        return self._search.feedback(ids, scores, success, config)
 
     async def afeedback(
         self,

@@ -54,7 +54,7 @@ def record_feedback(
         if node.node.node_id in held
     }
     ids, scores = shared_credit(dict(reversed(found.items())), "source nodes of this bank")
-    return bank.feedback(ids, scores, float(success), config)
+    return bank.feedback(ids, scores, success, config)
 
 
 def source_nodes(response: Any) -> list[NodeWithScore]:

@@ -114,7 +114,7 @@ class DreamMemoryBlock(BaseMemoryBlock[str]):
         scores = self._given.of_run(session_id or self.session)
         if not scores:
             raise ConfigError(f"nothing was recalled in session {session_id or self.session!r}")
-        return self._bank.feedback(list(scores), list(scores.values()), float(success), config)
+        return self._bank.feedback(list(scores), list(scores.values()), success, config)
 
     async def afeedback(
         self, success: bool | float, session_id: str | None = None, config: ConsolidationConfig | None = None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
+import sys
 
 import pytest
 
@@ -75,3 +77,27 @@ def test_every_error_is_a_dream_error() -> None:
         found = getattr(errors, name)
         if isinstance(found, type) and issubclass(found, Exception) and found.__module__ == errors.__name__:
             assert issubclass(found, errors.DreamError)
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "absent", "extra"),
+    [
+        ("langchain_dream", "DreamRetriever", "langchain_core", "langchain"),
+        ("langchain_dream", "DreamMiddleware", "langchain", "langgraph"),
+        ("llamaindex_dream", "DreamPostprocessor", "llama_index", "llamaindex"),
+    ],
+)
+def test_a_missing_framework_is_named_with_its_extra(
+    package: str, name: str, absent: str, extra: str
+) -> None:
+    code = (
+        "import sys\n"
+        f"sys.modules[{absent!r}] = None\n"
+        "from shared_core.errors import MissingExtraError\n"
+        "try:\n"
+        f"    from {package} import {name}\n"
+        "except MissingExtraError as error:\n"
+        "    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert f"pip install 'dream-memory[{extra}]'" in done.stdout, done.stderr

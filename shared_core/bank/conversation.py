@@ -106,7 +106,7 @@ class ConversationMemory:
             session=session,
             speaker=names[0],
             time=datetime.now(timezone.utc) if time is None else time,
-            metadata=metadata or {},
+            metadata={} if metadata is None else metadata,
             **({} if page_id is None else {"id": page_id}),
         )
         self.add_pages([page])

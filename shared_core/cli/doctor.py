@@ -18,7 +18,9 @@ from shared_core.cli.setup_checks import setup_checks
 from shared_core.errors import ConfigError, DreamError
 from shared_core.types import Check
 
-STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red", "skip": "dim"}
+STYLES = {"ok": "green", "skip": "dim", "warn": "yellow", "fail": "bold red"}
+"""In the order in which they are shown: what is worst stands last, next to the prompt."""
+WANTED = {"warn", "fail"}
 FAILED = 1
 """Exit code where a check failed; 2 is bad input, as everywhere."""
 LINE = 500
@@ -142,8 +144,8 @@ def _dimension_of(folder: Path) -> int | None:
 
 
 def _show(checks: list[Check], counts: Counter[str], every: bool) -> None:
-    for check in checks:
-        if not every and check.status == "ok":
+    for check in sorted(checks, key=lambda check: list(STYLES).index(check.status)):
+        if not every and check.status not in WANTED:
             continue
         line = Text(f"{check.status:5}", STYLES[check.status])
         say(line.append(f" {check.name}: ", "none").append(safe(check.found, LINE)))
@@ -151,5 +153,5 @@ def _show(checks: list[Check], counts: Counter[str], every: bool) -> None:
             say(Text("      ").append(safe(check.todo, LINE)))
     say(
         f"{counts['ok']} ok, {counts['warn']} to look at, {counts['fail']} failed, {counts['skip']} skipped"
-        + ("" if every else "; --all shows those that are in order")
+        + ("" if every else "; --all shows those too")
     )

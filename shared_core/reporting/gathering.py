@@ -73,7 +73,9 @@ def gather_report(
     counts = _counts(bank, status, len(rows))
     facts = _facts(status)
     sweeps = bank.state.runs(20, kinds=["sweep"])
-    sweep = next((run for run in sweeps if run.status == "applied"), None)
+    # a tenant's sweep saw the tenant only
+    whole = [run for run in sweeps if run.status == "applied" and run.scope == status.scope]
+    sweep = whole[0] if whole else None
     told = None if place is None else place_of(place)
     memories = _memory_rows(bank, population, chosen, limits)
     held = {memory.id for memory in memories}

@@ -146,6 +146,16 @@ def test_a_turn(bank: MemoryBank, user: Any, agent: Any, options: dict[str, Any]
     tried(bank, lambda: ConversationMemory(bank).add_turn(user, agent, **options))
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{"names": "ab"}, {"names": {"m0": 1}}, {"time": "now"}, {"page_id": bytearray()}, {"session": 5}]
+    + [{"metadata": value} for value in (np.zeros((2, 2)), "x", [1], 0)],
+    ids=str,
+)
+def test_a_turn_of_other_types_is_refused(bank: MemoryBank, options: dict[str, Any]) -> None:
+    assert not tried(bank, lambda: ConversationMemory(bank).add_turn("hello", **{"session": "s", **options}))
+
+
 @effort(40)
 @given(
     pages=st.one_of(

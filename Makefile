@@ -15,8 +15,9 @@ help: ## Show what there is to make
 demo: $(VENV)/.demo ## Attack a small agent memory and watch it forget, offline
 	$(BIN)/dream demo
 
-test: lint ## Lint, types, and every test but the slow ones
-	$(BIN)/python -m pytest -m "not slow and not bench" $(PYTEST_ARGS)
+# one thread of linear algebra a process: threads that wait for each other cost more than they bring
+test: lint ## Lint, types, and every test but the slow ones, in WORKERS=2 processes
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow and not bench" -n $(or $(WORKERS),2) --dist loadfile $(PYTEST_ARGS)
 
 test-slow: $(VENV)/.dev ## The slow tests
 	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)

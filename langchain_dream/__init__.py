@@ -6,8 +6,6 @@ import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from shared_core.errors import MissingExtraError
-
 if TYPE_CHECKING:
     from langchain_dream.dream_node import DreamNode
     from langchain_dream.messages import pages_from_messages
@@ -46,4 +44,6 @@ def __getattr__(name: str) -> Any:
         package = (error.name or "").partition(".")[0]
         if package not in _EXTRAS:
             raise
+        from shared_core.errors import MissingExtraError
+
         raise MissingExtraError(package, _EXTRAS[package]) from None

@@ -7,7 +7,7 @@ PACKAGES := shared_core langchain_dream llamaindex_dream
 export HF_HUB_OFFLINE = 1
 export ANONYMIZED_TELEMETRY = False
 
-.PHONY: help demo test test-slow lint format bench bench-train bench-node bench-retrieval bench-cycle bench-sweep bench-terms bench-locomo bench-poison bench-policy cookbook docs results stability law stream figures screenshots soak soak-random clean
+.PHONY: help demo test test-slow lint format bench bench-train bench-node bench-retrieval bench-cycle bench-sweep bench-terms bench-locomo bench-poison bench-policy cookbook docs results stability law stream figures screenshots soak soak-random audit clean
 
 help: ## Show what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -114,6 +114,10 @@ soak: $(VENV)/.dev ## Kill processes in the middle of their work and look what i
 
 soak-random: $(VENV)/.dev ## Random operations, threads, bad input and long texts, SOAK=20 times what the tests try
 	OMP_NUM_THREADS=1 DREAM_SOAK=$(or $(SOAK),20) $(BIN)/python -m pytest tests/soak -m "not slow" $(PYTEST_ARGS)
+
+audit: ## Known advisories about what constraints.txt pins; fails where the index tells none
+	test -x .venv-audit/bin/pip-audit || { $(PYTHON) -m venv .venv-audit && .venv-audit/bin/python -m pip install --quiet pip-audit; }
+	.venv-audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip --strict
 
 clean: ## Remove the environment and everything built
 	rm -rf $(VENV) site dist .pytest_cache .mypy_cache .ruff_cache

@@ -9,6 +9,7 @@ os.environ.setdefault("ANONYMIZED_TELEMETRY", "False")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.pop("DREAM_STATE_URL", None)
 
+import signal
 import socket
 import subprocess
 import sys
@@ -25,6 +26,9 @@ from chromadb.api.shared_system_client import SharedSystemClient
 from hypothesis import settings
 
 from shared_core import MemoryBank, SentenceTransformerEmbedder, packaged_embedder
+
+# a shell starts what runs in the background with Ctrl-C ignored, and some tests press it
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # what a busy machine is slow at is no defect
 settings.register_profile("unhurried", deadline=None)

@@ -17,7 +17,7 @@ import numpy as np
 
 from shared_core.bank import MemoryBank
 from shared_core.bank.status import FORGOTTEN, WEAKENED
-from shared_core.config import AgentKind
+from shared_core.config import AgentKind, RetrievalConfig
 from shared_core.evaluation.defences import (
     DefenceOptions,
     DefenceOutcome,
@@ -114,7 +114,8 @@ def fill_collection(bank: MemoryBank, case: AttackCase, vectors: FloatArray | No
 
 def retrieve(bank: MemoryBank, case: AttackCase) -> Retrieved:
     """Run every query of a case against a bank as it is now."""
-    retriever = BankRetriever(bank, track_access=False)
+    # exact, and the same whenever it is asked: an index finds other neighbours in each filling of a bank
+    retriever = BankRetriever(bank, RetrievalConfig(backend="scan"), track_access=False)
     poison = case.poison_ids
 
     def top(query: str, k: int) -> list[str]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from shared_core.bank.status import FORGOTTEN, WEAKENED
-from shared_core.config import checked_range, checked_whole
+from shared_core.config import RetrievalConfig, checked_range, checked_whole
 from shared_core.errors import ConfigError
 from shared_core.evaluation.metrics import overlap_at_k, share_with_poison
 from shared_core.evaluation.poison import TOP_K, retrieve
@@ -106,7 +106,7 @@ class _Stream:
         self._case = case
         self._config = config
         self._learning = learning
-        self._retriever = BankRetriever(bank, track_access=False)
+        self._retriever = BankRetriever(bank, RetrievalConfig(backend="scan"), track_access=False)
         self._draw = random.Random(f"{case.name}/{config.seed}")  # noqa: S311 (repeatable, no secret)
         self._at_first: Retrieved = retrieve(bank, case)
         self._answers = {q: self._answer(q) for q in (*case.triggered_queries, *case.benign_queries)}

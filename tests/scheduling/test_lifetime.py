@@ -180,6 +180,8 @@ s.request()
 def test_the_exit_waits_for_a_dream_no_longer_than_told(tmp_path: Path, name: str) -> None:
     ended = run_child(
         """
+import logging
+logging.basicConfig()
 stuck = threading.Event()
 begun = threading.Event()
 def dream(request):

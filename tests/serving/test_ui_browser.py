@@ -85,7 +85,7 @@ def test_restore_a_suspect_whose_text_is_hostile(page: Any, place: Path) -> None
     suspect = page.locator("#suspects .suspect", has_text="onerror")
     suspect.locator("button.act").click()
     page.wait_for_selector("#ui-said:has-text('full weight')")
-    assert page.locator("#suspects .suspect", has_text="onerror").count() == 0
+    page.wait_for_selector("#suspects .suspect:has-text('onerror')", state="detached")
     assert page.evaluate("window.hacked") is None
     with MemoryBank.open(place, "notes") as bank:
         assert bank.weights(["hostile"]).tolist() == [1.0]

@@ -24,7 +24,7 @@ WANTED = {"warn", "fail"}
 FAILED = 1
 """Exit code where a check failed; 2 is bad input, as everywhere."""
 LINE = 500
-DIMENSIONS = {"minilm": 384, "wordllama": 256, "e5": 384, "bge": 384}
+DIMENSIONS = {"minilm": options.MINILM_DIMENSION, "wordllama": 256, "e5": 384, "bge": 384}
 PROBE = "does it load"
 
 

@@ -5,13 +5,13 @@ Names of other tenants are never offered: only what the bank itself shows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shared_core.errors import BankNotFoundError, JournalError, MemoryNotFoundError
+from shared_core.errors import BankNotFoundError, DreamError, JournalError, MemoryNotFoundError
 
 if TYPE_CHECKING:
     from shared_core.bank import MemoryBank
@@ -39,48 +39,35 @@ def offer(wanted: str, known: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(map(repr, found))}?" if found else ""
 
 
-@contextmanager
-def runs_offered(bank: MemoryBank, run_id: str) -> Iterator[None]:
-    """Add to an error about an unknown run the ids that are like it.
+def runs_offered(bank: MemoryBank, run_id: str) -> AbstractContextManager[None]:
+    """Add to a ``JournalError`` about an unknown run the ids that are like it."""
 
-    Raises:
-        JournalError: As the block raised it.
-    """
-    try:
-        yield
-    except JournalError as error:
+    def more() -> str:
         known = [run.run_id for run in bank.runs(LATEST_RUNS)]
-        if run_id in known or not (more := offer(run_id, known)):
-            raise
-        raise JournalError(f"{error}{more}") from None
+        return "" if run_id in known else offer(run_id, known)
+
+    return _adding(JournalError, more)
+
+
+def memories_offered(bank: MemoryBank, memory_id: str) -> AbstractContextManager[None]:
+    """Add to a ``MemoryNotFoundError`` the ids that are like the one that is not there."""
+    return _adding(MemoryNotFoundError, lambda: offer(memory_id, bank.ids()))
+
+
+def places_offered(location: str, collection: str) -> AbstractContextManager[None]:
+    """Add to a ``BankNotFoundError`` about a database or collection where there is one."""
+    return _adding(BankNotFoundError, lambda: _elsewhere(location, collection))
 
 
 @contextmanager
-def memories_offered(bank: MemoryBank, memory_id: str) -> Iterator[None]:
-    """Add to an error about an unknown memory the ids that are like it.
-
-    Raises:
-        MemoryNotFoundError: As the block raised it.
-    """
+def _adding(kind: type[DreamError], more: Callable[[], str]) -> Iterator[None]:
+    """Raise an error of that kind again with more behind its message; as it came where there is no more."""
     try:
         yield
-    except MemoryNotFoundError as error:
-        if not (more := offer(memory_id, bank.ids())):
+    except kind as error:
+        if not (said := more()):
             raise
-        raise MemoryNotFoundError(f"{error}{more}") from None
-
-
-@contextmanager
-def places_offered(location: str, collection: str) -> Iterator[None]:
-    """Add to an error about a missing database or collection where there is one.
-
-    Raises:
-        BankNotFoundError: As the block raised it.
-    """
-    try:
-        yield
-    except BankNotFoundError as error:
-        raise BankNotFoundError(f"{error}{_elsewhere(location, collection)}") from None
+        raise kind(f"{error}{said}") from None
 
 
 def _elsewhere(location: str, collection: str) -> str:

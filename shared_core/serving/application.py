@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -26,13 +27,12 @@ from shared_core.serving.guarding import Guard, refused
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from shared_core.bank import MemoryBank
+    from shared_core.bank import MemoryBank, Run
     from shared_core.serving.proposals import Proposals
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 STATUS = ((MemoryNotFoundError, 404), (JournalError, 409), (BankLockedError, 423), (ConfigError, 400))
 """HTTP status by kind of error; any other of ours is 503: the bank cannot be reached."""
-T = TypeVar("T")
 
 
 def make_application(
@@ -73,8 +73,8 @@ def make_application(
     ]
     if proposals is not None:
         routes += [
-            Route("/api/propose", _changing(desk.propose), methods=["POST"]),
-            Route("/api/decide", _changing(desk.decide), methods=["POST"]),
+            Route("/api/propose", _changing(partial(_propose, proposals)), methods=["POST"]),
+            Route("/api/decide", _changing(partial(_decide, proposals)), methods=["POST"]),
         ]
     guard = Middleware(BaseHTTPMiddleware, dispatch=Guard(token, hosts))
     return Starlette(routes=routes, middleware=[guard], exception_handlers={DreamError: _explained})
@@ -105,18 +105,18 @@ class _Desk:
     def restore(self, asked: dict[str, Any]) -> dict[str, Any]:
         return _told(self._bank.restore([_text(asked, "id")]))
 
-    def propose(self, _asked: dict[str, Any]) -> dict[str, Any]:
-        return self._decisions().propose() or {}
 
-    def decide(self, asked: dict[str, Any]) -> dict[str, Any]:
-        self._decisions().decide(_texts(asked, "accepted"), _texts(asked, "declined"))
-        return {}
-
-    def _decisions(self) -> Any:
-        return self._proposals
+def _propose(proposals: Proposals, _asked: dict[str, Any]) -> dict[str, Any]:
+    proposals.propose()
+    return {}
 
 
-def _told(run: Any) -> dict[str, Any]:
+def _decide(proposals: Proposals, asked: dict[str, Any]) -> dict[str, Any]:
+    proposals.decide(_texts(asked, "accepted"), _texts(asked, "declined"))
+    return {}
+
+
+def _told(run: Run) -> dict[str, Any]:
     return {"run_id": run.run_id, "changes": run.changes}
 
 

@@ -1,6 +1,6 @@
 """Trigger to payload coupling: the diagnosis of preset ``hardened``, pure functions over texts and arrays."""
 
-from shared_core.dynamics.coupling.decision import CouplingResult, Group, closure, find_coupling
+from shared_core.dynamics.coupling.decision import closure, find_coupling
 from shared_core.dynamics.coupling.evidence import Embed, Evidence, Ratios, measure, ratios, score, spread
 from shared_core.dynamics.coupling.groups import (
     Candidate,
@@ -13,6 +13,8 @@ from shared_core.dynamics.coupling.groups import (
     propose_extended,
 )
 from shared_core.dynamics.coupling.ngrams import SharedNgrams, longest_run
+from shared_core.dynamics.coupling.repeated import Repeated, find_repeated
+from shared_core.dynamics.coupling.result import CouplingResult, Group
 from shared_core.dynamics.coupling.tokens import Tokens, number_tokens, tokenize
 
 __all__ = [
@@ -23,6 +25,7 @@ __all__ = [
     "Group",
     "Proposal",
     "Ratios",
+    "Repeated",
     "SharedNgrams",
     "Stems",
     "Tokens",
@@ -30,6 +33,7 @@ __all__ = [
     "distinct_rows",
     "find_candidates",
     "find_coupling",
+    "find_repeated",
     "find_stems",
     "longest_run",
     "measure",

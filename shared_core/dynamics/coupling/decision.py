@@ -1,7 +1,7 @@
 """Which memories are flagged as one planted rule: trigger words in the request, a payload in the value.
 
 Does: scores the groups of a bank, flags the strongest with all that belong to them, takes them out and
-measures again, within a cap.
+measures again, within a cap; then looks among the rest for rules in the texts themselves.
 
 Does not know: where texts are stored, which model embeds, weights or suspicion.
 
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,96 +34,16 @@ from shared_core.dynamics.coupling.groups import (
     find_stems,
     propose,
     propose_extended,
+    times_held,
 )
 from shared_core.dynamics.coupling.ngrams import SharedNgrams
+from shared_core.dynamics.coupling.repeated import Repeated, find_repeated
+from shared_core.dynamics.coupling.result import CouplingResult, Group
 from shared_core.errors import ConfigError
 
 if TYPE_CHECKING:
     from shared_core.config import CouplingConfig
     from shared_core.types import Array, BoolArray, FloatArray
-
-
-@dataclass(frozen=True, eq=False)
-class Group:
-    """Memories that were judged as one, with everything that was measured on them."""
-
-    key_span: str
-    """Longest stretch of words that their keys share, lower-cased."""
-    payload_span: str
-    """The same of their values; "" where values are unknown."""
-    members: Array
-    """(M,) rows that the group stands for, ascending."""
-    payload: float
-    gain: float
-    unexplained: float
-    extended: float
-    score: float
-    flagged: bool
-    """False: too weak, or refused because it would have taken the flagged share above the cap."""
-    named: float = 0.0
-    """New words in the stretch of the values that names the trigger."""
-    ratios: Ratios | None = None
-    """The factors of the score."""
-
-    def holds(self, row: int) -> bool:
-        """Return whether a memory is a member."""
-        place = int(np.searchsorted(self.members, row))
-        return place < len(self.members) and int(self.members[place]) == row
-
-
-@dataclass(frozen=True, eq=False)
-class CouplingResult:
-    """What was found in a bank of N memories."""
-
-    score: FloatArray
-    """(N,) how suspect each is, 0 or more; flagged ones stand above all others."""
-    flagged: BoolArray
-    """(N,)."""
-    groups: tuple[Group, ...]
-    """Those that were strong enough to be flagged, strongest of the first round first."""
-    refused: int
-    """How many of them were not flagged because of the cap."""
-    unexamined: int = 0
-    """Sets of memories that were not looked at because there were too many, and might have been flagged."""
-    weaker: tuple[Group, ...] = ()
-    """Too weak to be flagged: for each memory that is in any such group, the strongest; at most
-    ``max_measured`` per round."""
-
-    @property
-    def held(self) -> BoolArray:
-        """(N,) who is in a refused group and not flagged by another: neither cleared nor guilty."""
-        held = np.zeros(len(self.flagged), np.bool_)
-        for group in self.groups:
-            if not group.flagged:
-                held[group.members] = True
-        return held & ~self.flagged
-
-    def strongest_group(self, row: int) -> Group | None:
-        """Return the strongest group that holds a memory: flagged, else refused, else too weak."""
-        for kind in (
-            [group for group in self.groups if group.flagged],
-            [group for group in self.groups if not group.flagged],
-            self.weaker,
-        ):
-            holding = [group for group in kind if group.holds(row)]
-            if holding:
-                return max(holding, key=lambda group: group.score)
-        return None
-
-    def group_of(self, row: int) -> Group | None:
-        """Return the strongest flagged group that holds a memory."""
-        strongest = int(self._strongest_flagged[row])
-        return None if strongest < 0 else self.groups[strongest]
-
-    @cached_property
-    def _strongest_flagged(self) -> Array:
-        """(N,) place in ``groups`` of the strongest flagged one that holds a memory, -1 where none does."""
-        found = np.full(len(self.flagged), -1, np.int32)
-        # who is written last stays: the strongest, and of equals the first
-        for place in sorted(range(len(self.groups)), key=lambda place: (self.groups[place].score, -place)):
-            if self.groups[place].flagged:
-                found[self.groups[place].members] = place
-        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,15 +78,19 @@ def find_coupling(
     unit_embeddings: FloatArray,
     embed: Embed,
     config: CouplingConfig,
+    trusted: BoolArray | None = None,
 ) -> CouplingResult:
     """Find memories that couple a span of their request to a payload in their value.
 
     Args:
         keys: N requests, the texts that were embedded.
-        values: N answers; None where the bank has none: then only spans that extend other keys are found.
+        values: N answers; None where the bank has none: then only spans that extend other keys, and stretches
+            that unlike keys share, are found.
         unit_embeddings: (N, d) unit embeddings of the keys.
         embed: Embeds further texts as the keys were, to unit vectors.
         config: Every constant, and the seed of the samples.
+        trusted: (N,) whom a person looked at and let stand. A repeated stretch that ``min_members`` of them
+            state is vouched for; everything else is judged as if nobody were trusted.
 
     Returns:
         Scores, flags and groups; nothing flagged in a bank of fewer than ``min_bank`` memories.
@@ -199,10 +122,19 @@ def find_coupling(
         if not any(group.flagged for group in taken):
             break
     weaker = _weaker(judged, rows, flagged)
+    rows = np.flatnonzero(~flagged)
+    stretches, left_out = _stretches(key_grams, value_grams, unit_embeddings, rows, remembering, config)
+    if trusted is not None:
+        vouched = trusted[rows]
+        stretches = [one for one in stretches if vouched[one.members].sum() < config.min_members]
+    unexamined = max(unexamined, left_out)
+    decided, reported = _decide_repeated(stretches, rows, flagged, suspect, config)
+    found += [group for group in decided if group.flagged]
+    refused.update({(group.key_span, ""): group for group in decided if not group.flagged})
     # what was flagged ranks above what was not, a refused group included
     suspect[flagged] += config.cap**3
     groups = (*found, *refused.values())
-    return CouplingResult(suspect, flagged, groups, len(refused), unexamined, weaker)
+    return CouplingResult(suspect, flagged, groups, len(refused), unexamined, tuple(reported), weaker)
 
 
 def _check(keys: Sequence[str], values: Sequence[str] | None, unit: FloatArray) -> None:
@@ -272,6 +204,48 @@ def _decide(
     return taken
 
 
+def _stretches(
+    keys: SharedNgrams,
+    values: SharedNgrams | None,
+    unit: FloatArray,
+    rows: Array,
+    embed: Embed,
+    config: CouplingConfig,
+) -> tuple[list[Repeated], int]:
+    """Look for repeated stretches among some rows, unless they are to be ignored."""
+    if config.repeated == "ignore":
+        return [], 0
+    left_values = None if values is None else values.take(rows)
+    return find_repeated(keys.take(rows), left_values, unit[rows], embed, config)
+
+
+def _decide_repeated(
+    stretches: Sequence[Repeated],
+    rows: Array,
+    flagged: BoolArray,
+    suspect: FloatArray,
+    config: CouplingConfig,
+) -> tuple[list[Group], list[Group]]:
+    """Flag what the config says, and whatever values restate, within the cap; writes as ``_decide``.
+
+    Returns:
+        The groups that were to be flagged, and those that are reported only.
+    """
+    decided: list[Group] = []
+    reported: list[Group] = []
+    for one in stretches:
+        members = rows[one.members]
+        to_flag = config.repeated == "flag" or one.restated
+        new = np.count_nonzero(~flagged[members])
+        fits = bool(np.count_nonzero(flagged) + new <= config.max_flagged * len(flagged))
+        group = _stretch(one, members, config, flagged=to_flag and fits)
+        suspect[members] = np.maximum(suspect[members], group.score)
+        if group.flagged:
+            flagged[members] = True
+        (decided if to_flag else reported).append(group)
+    return decided, reported
+
+
 def _weaker(judged: _Judged, rows: Array, flagged: BoolArray) -> tuple[Group, ...]:
     """Return the strongest group of each memory of the last round, to explain what was not flagged."""
     explained = flagged.copy()
@@ -306,10 +280,10 @@ def closure(
     saying = [values.documents(int(gram)) for gram in values_shared]
     rows = np.unique(np.concatenate([members, *holding, *saying]))
     inside = np.isin(rows, members)
-    in_key = _times(rows, holding)
+    in_key = times_held(rows, holding)
     typical = float(np.median(in_key[inside]))
     at_least = max(2.0, config.closure_member * typical)
-    in_value = _times(rows, saying) / max(1, len(values_shared))
+    in_value = times_held(rows, saying) / max(1, len(values_shared))
     joins = in_key >= max(2.0, config.closure_whole * typical)
     if named_ratio(proposal, config) >= 1.0:
         # who only mentions the trigger, a patient's own honest record, is no part of the rule
@@ -321,12 +295,6 @@ def closure(
     hot = spanned | (inside & whole)
     stem = stems.stem[rows]
     return rows[hot | (inside & np.isin(stem, stem[hot]))]
-
-
-def _times(rows: Array, lists: Sequence[Array]) -> Array:
-    """Count for each of some rows, ascending, in how many of the lists, which hold no others, it is."""
-    held = np.searchsorted(rows, np.concatenate([np.zeros(0, np.int64), *lists]))
-    return np.bincount(held, minlength=len(rows))
 
 
 def _group(proposal: Proposal, proof: Evidence, factors: Ratios, members: Array, *, flagged: bool) -> Group:
@@ -342,4 +310,19 @@ def _group(proposal: Proposal, proof: Evidence, factors: Ratios, members: Array,
         flagged=flagged,
         named=proposal.named,
         ratios=factors,
+    )
+
+
+def _stretch(one: Repeated, members: Array, config: CouplingConfig, *, flagged: bool) -> Group:
+    return Group(
+        key_span=one.span,
+        payload_span="",
+        members=members,
+        payload=one.words,
+        gain=one.evidence.gain,
+        unexplained=one.evidence.unexplained,
+        extended=0.0,
+        score=config.flag * one.strength,
+        flagged=flagged,
+        repeated=True,
     )

@@ -103,7 +103,7 @@ def find_candidates(
     Returns:
         The candidates, and how many sets were left unexamined because the budget of work was used up.
     """
-    largest = _largest_group(keys.count, config)
+    largest = largest_group(keys.count, config)
     sets = values.member_sets(config.min_members, largest, config.min_value_grams)
     found: list[Candidate] = []
     work = 0
@@ -117,7 +117,8 @@ def find_candidates(
     return found[: config.max_candidates], 0
 
 
-def _largest_group(count: int, config: CouplingConfig) -> int:
+def largest_group(count: int, config: CouplingConfig) -> int:
+    """Return how many memories of ``count`` a group has at most."""
     return max(2, int(config.max_group_share * count))
 
 
@@ -170,8 +171,8 @@ def propose(
     rng: np.random.Generator,
 ) -> Proposal | None:
     """Return a candidate with its spans, or None where its members ask the same, or it says nothing new."""
-    looked_at = _some(candidate.members, config.lexical_sample, rng)
-    masks, remainders, distinct = _take_out(candidate.key_grams, looked_at, keys, stems, config)
+    looked_at = some_of(candidate.members, config.lexical_sample, rng)
+    masks, remainders, distinct = take_out(candidate.key_grams, looked_at, keys, stems, config)
     if len(distinct) < config.min_members:
         return None
     shared = values.coverage(looked_at, candidate.value_grams)
@@ -180,11 +181,11 @@ def propose(
         _new_words(keys.tokens[row], values.tokens[row], covered, triggers)
         for row, covered in zip(looked_at.tolist(), shared, strict=True)
     ]
-    payload = _payload([count for count, _ in said], config)
+    payload = quarter_reaches([count for count, _ in said], config)
     if payload < 1:
         return None
     apart = len(np.unique(stems.stem[candidate.members]))
-    named = _payload([count for _, count in said], config) if apart >= config.named_members else 0.0
+    named = quarter_reaches([count for _, count in said], config) if apart >= config.named_members else 0.0
     chosen = sorted(distinct, key=lambda row: -float(masks[row].mean()))[: config.sample]
     spans = [longest_run(values.tokens[int(looked_at[row])], shared[row]) for row in chosen[:2]]
     return Proposal(
@@ -209,7 +210,7 @@ def propose_extended(keys: SharedNgrams, stems: Stems, config: CouplingConfig) -
         return [], 0
     extending = keys.share(stems.extends) >= config.extended_members
     sets = []
-    for grams in keys.member_sets(config.min_members, _largest_group(keys.count, config)):
+    for grams in keys.member_sets(config.min_members, largest_group(keys.count, config)):
         if extending[grams[0]] and keys.length[grams].max() > 1:
             members = keys.documents(int(grams[0]))
             sets.append((grams, members, _extended_share(members, stems, config)))
@@ -217,7 +218,7 @@ def propose_extended(keys: SharedNgrams, stems: Stems, config: CouplingConfig) -
     found: list[Proposal] = []
     for grams, members, share in sets[: config.max_candidates]:
         looked_at = members[: config.lexical_sample]
-        masks, remainders, distinct = _take_out(grams, looked_at, keys, stems, config)
+        masks, remainders, distinct = take_out(grams, looked_at, keys, stems, config)
         if len(distinct) < config.min_members:
             continue
         span = max((longest_run(keys.tokens[looked_at[row]], masks[row]) for row in distinct), key=len)
@@ -228,7 +229,7 @@ def propose_extended(keys: SharedNgrams, stems: Stems, config: CouplingConfig) -
     return found, max(0, len(sets) - config.max_candidates)
 
 
-def _take_out(
+def take_out(
     grams: Array, rows: Array, keys: SharedNgrams, stems: Stems, config: CouplingConfig
 ) -> tuple[list[BoolArray], list[str], list[int]]:
     """Return per row what the span covers and the key without it, and the rows unlike each other."""
@@ -268,18 +269,26 @@ def _new_words(key: list[str], value: list[str], covered: BoolArray, triggers: s
     stretches = runs(value, covered)
     naming = [stretch for stretch in stretches if not triggers.isdisjoint(stretch)]
     whole = {word for stretch in stretches for word in stretch}
-    return _fresh(whole, own), max((_fresh(set(stretch), own) for stretch in naming), default=0)
+    return fresh_words(whole, own), max((fresh_words(set(stretch), own) for stretch in naming), default=0)
 
 
-def _fresh(words: set[str], own: set[str]) -> int:
+def fresh_words(words: set[str], own: set[str]) -> int:
+    """Count the words of two characters and more that are not among a memory's own."""
     return sum(len(word) > 1 and word.isalnum() and word not in own for word in words)
 
 
-def _payload(counts: list[int], config: CouplingConfig) -> float:
+def quarter_reaches(counts: list[int], config: CouplingConfig) -> float:
     """Return the count that the top quarter of the members, and at least two, reach."""
     top = max(2, -(-len(counts) // config.payload_fraction))
     return float(sorted(counts)[-top])
 
 
-def _some(members: Array, limit: int, rng: np.random.Generator) -> Array:
+def some_of(members: Array, limit: int, rng: np.random.Generator) -> Array:
+    """Return at most ``limit`` of the members, drawn, ascending."""
     return members if len(members) <= limit else np.sort(rng.choice(members, limit, replace=False))
+
+
+def times_held(rows: Array, lists: Sequence[Array]) -> Array:
+    """Count for each of some rows, ascending, in how many of the lists, which hold no others, it is."""
+    held = np.searchsorted(rows, np.concatenate([np.zeros(0, np.int64), *lists]))
+    return np.bincount(held, minlength=len(rows))

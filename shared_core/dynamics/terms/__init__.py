@@ -1,6 +1,7 @@
 """The open set of activation terms: pure functions from a bank to one score per memory."""
 
 from shared_core.dynamics.terms import coupled, published, sources
+from shared_core.dynamics.terms.apart import requests_alone
 from shared_core.dynamics.terms.combine import ScoredTerm, Verdict, combine, judge, standardise
 from shared_core.dynamics.terms.registry import (
     Need,
@@ -27,6 +28,7 @@ __all__ = [
     "find_term",
     "judge",
     "published",
+    "requests_alone",
     "sources",
     "standardise",
     "term_names",

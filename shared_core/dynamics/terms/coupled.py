@@ -23,13 +23,15 @@ if TYPE_CHECKING:
 
 SHOWN_SPAN = 80
 NEIGHBOURS = 20
+SHOWN_REPORTED = 5
 
 
 @activation_term("coupling", needs={"embedder"}, decides=True)
 def coupling(view: BankView) -> TermResult:
     """A stretch of words that several unrelated requests share, with a payload in their values.
 
-    Without values only a span that extends several existing keys can be found.
+    Without values only a span that extends several existing keys can be found, and a long stretch of words
+    that unlike texts share, which is reported, see ``CouplingConfig.repeated``.
 
     Args:
         view: Its keys, values, embeddings and embedder are used.
@@ -40,10 +42,10 @@ def coupling(view: BankView) -> TermResult:
     if view.embed is None:
         raise ConfigError("term 'coupling' embeds parts of the memories again: give the bank an embedder")
     constants = replace(view.config.coupling, seed=view.config.seed)
-    found = find_coupling(view.keys, view.values, view.unit, view.embed, constants)
+    found = find_coupling(view.keys, view.values, view.unit, view.embed, constants, view.trusted)
 
     def evidence(row: int) -> TermEvidence | None:
-        group = found.group_of(row)
+        group = found.group_of(row) or found.reported_for(row)
         return None if group is None else _evidence(group, row)
 
     return TermResult(
@@ -75,6 +77,8 @@ def _evidence(group: Group, row: int) -> TermEvidence:
 
 
 def _reason(group: Group, others: int) -> str:
+    if group.repeated:
+        return f"states {_span(group.key_span)!r}, as do {others} others of different content"
     if not group.payload_span:
         return f"shares {_span(group.key_span)!r} with {others} others, which extend other memories' requests"
     return (
@@ -89,7 +93,7 @@ def _span(span: str) -> str:
 
 
 def _warnings(count: int, found: CouplingResult, config: ForgettingConfig) -> list[str]:
-    """Return what was refused, or not looked at, because of a limit."""
+    """Return what was reported, refused, or not looked at because of a limit."""
     warnings = []
     least = config.coupling.min_outside
     if count < least + config.coupling.min_members:
@@ -103,9 +107,23 @@ def _warnings(count: int, found: CouplingResult, config: ForgettingConfig) -> li
         for group in found.groups
         if not group.flagged
     ]
+    warnings += _reported(found)
     if found.unexamined:
         warnings.append(
             f"{found.unexamined} sets of similar memories were not looked at: the bank shares more text than "
             "max_candidates, max_measured and max_work allow for"
         )
     return warnings
+
+
+def _reported(found: CouplingResult) -> list[str]:
+    """Return what is to be said of repeated stretches that nobody is flagged for."""
+    said = [
+        f"{len(group.members)} memories of different content state {_span(group.key_span)!r}: a planted "
+        "rule, or a signature. Their weights stay as they are: look at them, and restore what is genuine, or "
+        "sweep with repeated='flag' (dream forget --repeated flag)"
+        for group in found.reported[:SHOWN_REPORTED]
+    ]
+    if len(found.reported) > SHOWN_REPORTED:
+        said.append(f"{len(found.reported) - SHOWN_REPORTED} more such sets of memories state the same words")
+    return said

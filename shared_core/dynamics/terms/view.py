@@ -91,9 +91,13 @@ class BankView:
     """Every constant, and the seed: a term draws from ``np.random.default_rng(view.config.seed)``."""
     norms: FloatArray | None = None
     """(N,) norms of the stored embeddings; None where they are 1."""
+    trusted: BoolArray | None = None
+    """(N,) whom a person has looked at and restored; None where nobody is. They are judged as any other, but
+    vouch for the words that several of them repeat."""
 
     def __post_init__(self) -> None:
-        columns = {"keys": self.keys, "values": self.values, "origins": self.origins, "norms": self.norms}
+        names = ("keys", "values", "origins", "norms", "trusted")
+        columns = {name: getattr(self, name) for name in names}
         sizes = {name: len(column) for name, column in columns.items() if column is not None}
         if self.unit.ndim != 2 or set(sizes.values()) != {len(self.unit)}:
             given = ", ".join(f"{size} {name}" for name, size in sizes.items())

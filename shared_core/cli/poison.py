@@ -26,7 +26,8 @@ def poison(
     defence: Annotated[
         Optional[list[str]],  # noqa: UP045
         typer.Option(
-            help="none, paper, hardened, amemguard, ppl or classifier; repeatable. Default: the first three.",
+            help="none, paper, hardened, hardened-flag, amemguard, ppl or classifier; repeatable. "
+            "Default: the first three.",
             show_default=False,
         ),
     ] = None,
@@ -64,6 +65,13 @@ def poison(
             show_default=False,
         ),
     ] = None,
+    layout: Annotated[
+        str,
+        typer.Option(
+            help="How memories are stored: request and value apart; both, the text holding the value too; or "
+            "as one note."
+        ),
+    ] = "apart",
     small: Annotated[bool, typer.Option("--small", help="One cheap case per family of --data.")] = False,
     limit: Annotated[
         Optional[int],  # noqa: UP045
@@ -110,6 +118,7 @@ def poison(
         seed=seed,
         limit=limit,
         arrive=arrive,
+        layout=layout,  # type: ignore[arg-type]
     )
     opened = {name: partial(options.open_embedder, name) for name in embedder or ["minilm"]}
     with progress_bar() as progress:

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
-from shared_core.config import AgentKind, ForgettingConfig, Preset
+from shared_core.config import AgentKind, CouplingConfig, ForgettingConfig, Preset
 from shared_core.errors import ConfigError
 from shared_core.evaluation.baselines import amemguard_drops, perplexity_drops
 from shared_core.evaluation.classifier import FOLDER, train_classifier
@@ -95,11 +95,11 @@ def outcome_of_sweep(report: SweepReport) -> DefenceOutcome:
     )
 
 
-def preset(name: str) -> Defence:
-    """Return the defence that sweeps once with a preset."""
+def preset(name: str, **overrides: Any) -> Defence:
+    """Return the defence that sweeps once with a preset, and some options of ``ForgettingConfig``."""
 
     def run(bank: MemoryBank, options: DefenceOptions) -> DefenceOutcome:
-        config = ForgettingConfig.preset(cast("Preset", name), options.agent, seed=options.seed)
+        config = ForgettingConfig.preset(cast("Preset", name), options.agent, seed=options.seed, **overrides)
         return outcome_of_sweep(bank.sweep(config))
 
     return run
@@ -165,6 +165,7 @@ DEFENCES: dict[str, Defence] = {
     "none": _none,
     "paper": preset("paper"),
     "hardened": preset("hardened"),
+    "hardened-flag": preset("hardened", coupling=CouplingConfig(repeated="flag")),
     "amemguard": dropping(_amemguard),
     "ppl": dropping(_perplexity),
     "classifier": dropping(_classifier),

@@ -18,6 +18,7 @@ from shared_core.config import AgentKind
 from shared_core.errors import ConfigError
 from shared_core.evaluation.agentpoison import INJECTED
 from shared_core.evaluation.defences import DEFAULT_DEFENCES, check_defence
+from shared_core.evaluation.layouts import Layout, check_layout, laid_out, layout_name
 from shared_core.evaluation.poison import CachedEmbedder, evaluate_case
 from shared_core.evaluation.saved import Key, Row, SavedRows, SavedTriggers, key_of
 from shared_core.evaluation.slow import evaluate_slow, slow_name
@@ -54,11 +55,14 @@ class BenchmarkPlan:
     """Only the first cases, of each embedder."""
     arrive: int | None = None
     """Poisons between two runs of a defence, see ``slow``; default: all are there before the first."""
+    layout: Layout = "apart"
+    """How memories are stored, see ``layouts``."""
 
     def __post_init__(self) -> None:
         for name in self.defences:
             check_defence(name)
         select_families(self.families)
+        check_layout(self.layout)
         if self.data is None and not self.cases:
             raise ConfigError("nothing to evaluate: give --data DIR or --case FILE")
         if self.per_family is not None and self.per_family < 1:
@@ -123,7 +127,7 @@ def planned_cases(
         triggers: Found before, by memory; what is found is added.
     """
     for case in plan.cases:
-        yield len(case.poison_ids), case
+        yield len(case.poison_ids), laid_out(case, plan.layout)
     if plan.data is None:
         return
     for family in select_families(plan.families, searching=False):
@@ -138,7 +142,7 @@ def planned_cases(
                 triggers=triggers,
             )
             for case in cases if plan.per_family is None else draw_cases(cases, family, plan):
-                yield count, case
+                yield count, laid_out(case, plan.layout)
 
 
 def draw_cases(cases: Iterator[AttackCase], family: str, plan: BenchmarkPlan) -> list[AttackCase]:
@@ -178,7 +182,7 @@ def _measured(
         measured = evaluate_case(case, defences, embedder, **options)
     else:
         measured = evaluate_slow(case, defences, embedder, batch=plan.arrive, **options)
-    family = family_of(case.name)
+    family = layout_name(family_of(case.name), plan.layout)
     if plan.arrive is not None:
         family = slow_name(family, plan.arrive)
     made_from = {"family": family, "injected": injected, **plan.settings()}

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 from langgraph.func import task
 from langgraph.types import interrupt
 
+from shared_core.language.counting import counted
 from shared_core.scheduling import APPROVED, DreamScheduler, ReviewedDream
 
 ANSWER = "true: all, false: none, or a list of ids"
@@ -72,5 +73,5 @@ def chosen(answer: Any, offered: Sequence[str]) -> tuple[list[str], str | None]:
     if not isinstance(answer, (list, tuple)):
         return [], f"the answer is a {type(answer).__name__}; give {ANSWER}"
     if unknown := [one for one in answer if one not in offered]:
-        return [], f"{len(unknown)} ids were not offered, such as {str(unknown[0])[:QUOTED]!r}"
+        return [], f"were not offered: {counted(len(unknown), 'id')}, such as {str(unknown[0])[:QUOTED]!r}"
     return [str(one) for one in answer], None

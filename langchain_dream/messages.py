@@ -79,8 +79,7 @@ def pages_from_messages(
 
 def text_of(message: BaseMessage) -> str:
     """Return what a message says; of content blocks, the text."""
-    text: Any = message.text  # a method before langchain-core 1.0
-    return str(text if isinstance(text, str) else text())
+    return str(message.text)
 
 
 def _turns(messages: Sequence[BaseMessage], tools: bool) -> Iterator[Turn]:

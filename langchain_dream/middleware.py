@@ -69,7 +69,14 @@ def tool_success(messages: Sequence[BaseMessage]) -> float | None:
     return sum(results) / len(results) if results else None
 
 
-class DreamMiddleware(AgentMiddleware[DreamState, Any, Any]):
+if TYPE_CHECKING:
+    _Middleware = AgentMiddleware[DreamState, Any, Any]
+else:
+    # langchain 1.1 names two parameters, later releases three
+    _Middleware = AgentMiddleware
+
+
+class DreamMiddleware(_Middleware):
     """Gives an agent a memory that is recalled by weight, repairs itself between turns and forgets poison.
 
     ::

@@ -60,10 +60,9 @@ class LangChainChat(AdaptedChat):
         return await self.model.ainvoke(messages, stop=list(stop) or None, **options)
 
     def _reply(self, made: BaseMessage, stop: Sequence[str]) -> ChatReply:
-        text: Any = made.text  # a method before langchain-core 1.0
         usage = getattr(made, "usage_metadata", None) or {}
         return ChatReply(
-            text=cut_at_stop(str(text if isinstance(text, str) else text()), stop),
+            text=cut_at_stop(str(made.text), stop),
             prompt_tokens=usage.get("input_tokens"),
             completion_tokens=usage.get("output_tokens"),
         )

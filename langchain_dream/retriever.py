@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from langchain_core.documents import Document
 from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
-from pydantic import ConfigDict, Field, PrivateAttr
+from pydantic import ConfigDict, Field, PrivateAttr, ValidationError
 from typing_extensions import override
 
 from langchain_dream.documents import to_documents
 from langchain_dream.feedback import FeedbackLog
 from langchain_dream.search import DocumentSearch, open_search
-from shared_core.errors import ConfigError
+from shared_core.errors import ConfigError, refusal_of
 
 if TYPE_CHECKING:
     from langchain_core.callbacks import (
@@ -45,6 +45,7 @@ class DreamRetriever(VectorStoreRetriever):
             retriever.bank.undo(report.run_id)  # and comes back, if you want it
 
     Raises:
+        ConfigError: An option that there is not, or a value that makes no sense.
         StateError: The state database cannot be opened, or none is named where there is no default.
         UnsupportedStoreError: The vector store cannot do what is asked of it.
     """
@@ -86,6 +87,14 @@ class DreamRetriever(VectorStoreRetriever):
 
     _search: DocumentSearch = PrivateAttr()
     _feedback: FeedbackLog = PrivateAttr(default_factory=FeedbackLog)
+
+    if not TYPE_CHECKING:  # whoever checks types knows the fields
+
+        def __init__(self, **options: Any) -> None:
+            try:
+                super().__init__(**options)
+            except ValidationError as error:
+                raise refusal_of(error, type(self).model_fields) from None
 
     def model_post_init(self, context: Any, /) -> None:
         """Open the bank, so that what is wrong shows at construction and not at the first question."""

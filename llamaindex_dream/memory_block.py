@@ -12,11 +12,11 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from llama_index.core.base.llms.types import ChatMessage, MessageRole
-from llama_index.core.bridge.pydantic import ConfigDict, Field, PrivateAttr
+from llama_index.core.bridge.pydantic import ConfigDict, Field, PrivateAttr, ValidationError
 from llama_index.core.memory.memory import BaseMemoryBlock
 
 from llamaindex_dream.messages import pages_from_messages
-from shared_core.errors import ConfigError
+from shared_core.errors import ConfigError, refusal_of
 
 if TYPE_CHECKING:
     from shared_core import AssociativeRetriever, ConsolidationConfig, MemoryBank, Run
@@ -48,7 +48,7 @@ class DreamMemoryBlock(BaseMemoryBlock[str]):
         **options: The fields below, and those of ``BaseMemoryBlock``.
 
     Raises:
-        ConfigError: It is no bank, has no embedder, or the scheduler is another bank's.
+        ConfigError: It is no bank, has no embedder, the scheduler is another bank's, or an option is none.
     """
 
     name: str = Field(default="DreamMemory", description="Name of the block, and of its tag in the prompt.")
@@ -82,7 +82,10 @@ class DreamMemoryBlock(BaseMemoryBlock[str]):
             )
         if scheduler is not None and _place(scheduler.bank) != _place(bank):
             raise ConfigError(f"the scheduler is that of {scheduler.bank!r}, not of {bank!r}")
-        super().__init__(**options)
+        try:
+            super().__init__(**options)
+        except ValidationError as error:
+            raise refusal_of(error, type(self).model_fields) from None
         self._bank = bank
         self._scheduler = DreamScheduler.shared(bank) if scheduler is None else scheduler
         self._retriever = AssociativeRetriever(bank)

@@ -12,7 +12,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.bridge.pydantic import ConfigDict, Field, PrivateAttr, field_validator
+from llama_index.core.bridge.pydantic import (
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    field_validator,
+)
 from llama_index.core.callbacks.schema import CBEventType, EventPayload
 from llama_index.core.instrumentation import get_dispatcher  # type: ignore[attr-defined]
 from llama_index.core.instrumentation.events.rerank import ReRankEndEvent, ReRankStartEvent
@@ -32,7 +38,7 @@ from llamaindex_dream.ranking import (
     Scoring,
     check_scoring,
 )
-from shared_core.errors import ConfigError
+from shared_core.errors import ConfigError, refusal_of
 
 if TYPE_CHECKING:
     from llama_index.core.base.base_retriever import BaseRetriever
@@ -71,7 +77,8 @@ class DreamPostprocessor(BaseNodePostprocessor):
         **options: The fields below.
 
     Raises:
-        ConfigError: No bank and no location of one, or an embedder that is none.
+        ConfigError: No bank and no location of one, an embedder that is none, an option that there is not,
+            or a value that makes no sense.
         BankNotFoundError: The location that a configuration names is not there.
     """
 
@@ -123,7 +130,10 @@ class DreamPostprocessor(BaseNodePostprocessor):
         from shared_core import MemoryBank
         from shared_core.retrieval.given_scores import GivenScores
 
-        super().__init__(**options)
+        try:
+            super().__init__(**options)
+        except ValidationError as error:
+            raise refusal_of(error, type(self).model_fields) from None
         if bank is None:
             if self.location is None:
                 raise ConfigError(

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import reprlib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
 
 class DreamError(Exception):
     """Base of everything this package raises on purpose; the command line shows it as one line, exit 2."""
@@ -24,7 +31,11 @@ class MemoryNotFoundError(DreamError, KeyError):
 
 
 class BankNotFoundError(DreamError):
-    """The path, server or collection that should hold the bank does not exist or cannot be reached."""
+    """The path, server or collection that should hold the bank does not exist or cannot be opened."""
+
+
+class BankUnreachableError(BankNotFoundError):
+    """The Chroma server does not answer: the bank may be there, and it may help to try again."""
 
 
 class BankLockedError(DreamError):
@@ -49,6 +60,10 @@ class JournalError(DreamError):
 
 class StateError(DreamError):
     """The state database is unreachable, corrupt, or written by a newer version."""
+
+
+class BankClosedError(StateError):
+    """The bank was closed; ``MemoryBank.open`` opens it again."""
 
 
 class StaleIndexError(DreamError):
@@ -82,3 +97,27 @@ class MissingExtraError(DreamError, ImportError):
         super().__init__(f"{package} is not installed: run `pip install 'dream-memory[{extra}]'`")
         self.package = package
         self.extra = extra
+
+
+def refusal_of(error: ValidationError, known: Iterable[str]) -> DreamError:
+    """Return what pydantic says of a constructor's options as one of our errors.
+
+    Args:
+        error: As pydantic raised it; where a check of ours is behind it, that is returned.
+        known: Names of the options.
+    """
+    told = error.errors(include_url=False)
+    for one in told:
+        if isinstance(own := one.get("ctx", {}).get("error"), DreamError):
+            return own
+    return ConfigError("; ".join(_refused(error.title, one, known) for one in told))
+
+
+def _refused(title: str, told: Any, known: Iterable[str]) -> str:
+    name = ".".join(map(str, told["loc"]))
+    if told["type"] == "extra_forbidden":
+        return f"{title} has no option {name}; known: {', '.join(known)}"
+    if told["type"] == "missing":
+        return f"{title} needs {name}=..."
+    why = told["msg"].removeprefix("Value error, ")
+    return f"{name}={reprlib.repr(told['input'])}: {why[:1].lower()}{why[1:]}" if name else why

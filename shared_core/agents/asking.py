@@ -230,7 +230,9 @@ class Asker:
         if isinstance(reply, Exception):
             self.report.failures += 1
             self.report.tokens += expected
-            logger.warning("the chat model failed: %s: %s", type(reply).__name__, reply)
+            # an API's message may quote the request, and so memories, or the key
+            logger.warning("the chat model failed: %s; what it said is logged as DEBUG", type(reply).__name__)
+            logger.debug("the chat model failed: %r", reply)
             return None, TIMEOUT if isinstance(reply, TimeoutError) else FAILED
         self.report.failures = 0
         told = (reply.prompt_tokens, reply.completion_tokens)

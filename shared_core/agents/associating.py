@@ -24,9 +24,11 @@ from shared_core.agents.associations import (
     scene_keys,
     sentence_keys,
 )
+from shared_core.agents.tenant_parts import TenantParts
 from shared_core.agents.weakness import usable
 from shared_core.bank.graph import GraphKeys, MemoryGraph, read_graph
-from shared_core.bank.repairing import Repair, apply_repair, remove_unborn
+from shared_core.bank.repairing import Repair, apply_repair, heeding, remove_unborn
+from shared_core.bank.tenants import FIELD, checked_tenant_keys, known_tenant_keys
 from shared_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -65,6 +67,7 @@ def associate(
     graph_keys: GraphKeys | None = None,
     decay: float = DECAY,
     progress: Progress | None = None,
+    tenant_keys: Sequence[str] | None = None,
 ) -> AssociationReport:
     """Write sentence keys, scene keys, bridges and graded weights for the pages of a bank.
 
@@ -72,10 +75,11 @@ def associate(
         bank: With the embedder that it was filled with.
         graph_keys: Metadata fields that say where a memory belongs.
         decay: Strength of the graded decay; 0 leaves weights alone.
-        progress: Called as ``progress("associate", done, 4)``.
+        progress: Called as ``progress("associate", done, 4)``, once for each tenant.
+        tenant_keys: As in ``DreamConfig``.
 
     Raises:
-        ConfigError: The bank has no embedder, or ``decay`` is negative.
+        ConfigError: The bank has no embedder, ``decay`` is negative, or ``tenant_keys`` are no names.
         BankLockedError: Another dreamer is at work.
     """
     if bank.embedder is None:
@@ -84,13 +88,21 @@ def associate(
         )
     if not decay >= 0:
         raise ConfigError(f"decay={decay!r} must be 0 or more")
+    given = None if tenant_keys is None else checked_tenant_keys(tenant_keys)
     started = time.perf_counter()
     with bank.state.lock("cycle", wait=0.0) as lock:
         remove_unborn(bank, lock)
-        graph = read_graph(bank, graph_keys)
-        keys = bank.state.retrieval_keys()
-        repairs = list(association_repairs(graph, keys, bank.embedder, decay, progress))
-        run_id = _commit(bank, repairs, lock) if repairs else None
+        named = known_tenant_keys(bank.state, given)
+        graph = read_graph(bank, graph_keys, tenant_keys=named)
+        parts = TenantParts(graph, bank.state.retrieval_keys(), named, np.random.default_rng(0))
+        heed = heeding(bank)
+        proposed = [
+            heed(repair)
+            for part in parts
+            for repair in association_repairs(part.graph, part.keys, bank.embedder, decay, progress)
+        ]
+        repairs = [repair for repair in proposed if repair.changes_something]
+        run_id = _commit(bank, repairs, lock, named) if repairs else None
     return AssociationReport(
         run_id=run_id,
         pages=len(usable(graph).tolist()),
@@ -161,11 +173,12 @@ def _linked(graph: MemoryGraph, edge: Edge) -> bool:
     return graph.row_of[edge.target] in graph.explicit.get(graph.row_of[edge.source], ())
 
 
-def _commit(bank: MemoryBank, repairs: list[Repair], lock: BankLock) -> str:
+def _commit(bank: MemoryBank, repairs: list[Repair], lock: BankLock, tenant_keys: Sequence[str]) -> str:
     with bank.state.transaction("cycle", lock=lock) as run:
+        run.config = {FIELD: list(tenant_keys)}
         run.report = {"repairs": len(repairs)}
     for repair in repairs:
-        apply_repair(bank, repair, lock=lock, parent=run.run_id)
+        apply_repair(bank, repair, lock=lock, parent=run.run_id, tenant_keys=tenant_keys)
     return run.run_id
 
 

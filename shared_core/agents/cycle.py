@@ -10,23 +10,36 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from shared_core.agents.cycle_report import Approve, CycleReport, OnEvent, StoppedBy
+import numpy as np
+
+from shared_core.agents.cycle_report import (
+    Approve,
+    CycleReport,
+    KeptRepair,
+    OnEvent,
+    RoundReport,
+    StoppedBy,
+    tell,
+)
 from shared_core.agents.dream_config import DreamConfig
 from shared_core.agents.dreaming import Dreaming, Write
 from shared_core.agents.llm_agents import LlmAgents, llm_agents
 from shared_core.agents.rule_analyst import RuleAnalyst
 from shared_core.agents.rule_consolidator import RuleConsolidator
 from shared_core.agents.rule_dreamer import RuleDreamer
+from shared_core.agents.tenant_parts import TenantPart, TenantParts
+from shared_core.agents.weakness import usable
 from shared_core.agents.writing import begin_cycle, write_repair
 from shared_core.bank import intake
 from shared_core.bank.graph import GraphKeys, MemoryGraph, read_graph
-from shared_core.bank.repairing import Repair, remove_unborn
+from shared_core.bank.repairing import Repair, heeding, remove_unborn
+from shared_core.bank.tenants import known_tenant_keys, owner_of
 from shared_core.errors import ConfigError, InvalidMemoryError
 from shared_core.telemetry import told, traced
 
@@ -38,6 +51,10 @@ if TYPE_CHECKING:
     from shared_core.chat import ChatModel
     from shared_core.language import EntityExtractor
     from shared_core.types import Embedder
+
+LEAST_SECONDS = 1e-9
+_BUDGETS: tuple[StoppedBy, ...] = ("repairs", "rounds")
+"""Of what can end the dream of one tenant, what says most about all of them, most first."""
 
 
 class DreamCycle:
@@ -142,27 +159,38 @@ class DreamCycle:
         Raises:
             BankLockedError: Another dreamer is at work (not raised by a dry run, which writes nothing).
             DimensionMismatchError: The bank's embedder is not the one that it was filled with.
+            ConfigError: The bank was opened with a filter that is more than equalities (a dry run may be).
         """
         started = time.perf_counter()
         if self.asking is not None:
             self.asking.begin()
         self._check_embedder()
+        if not dry_run:
+            # before anything is written: what a dream derives must lie inside the filter
+            intake.in_scope({}, self.bank.content.where)
+        named = known_tenant_keys(self.bank.state, self.config.tenant_keys)
+        config = replace(self.config, tenant_keys=named or self.config.tenant_keys)
         with ExitStack() as stack:
             run_id, write = None, None
             if not dry_run:
                 lock = stack.enter_context(self.bank.state.lock("cycle", wait=0.0))
                 remove_unborn(self.bank, lock)
-            graph = read_graph(self.bank, self.graph_keys, extractor=self.extractor)
+            graph = read_graph(self.bank, self.graph_keys, extractor=self.extractor, tenant_keys=named)
             earlier = len(self.bank.state.runs(kinds=["cycle"]))
             if not dry_run:
-                run_id = begin_cycle(self.bank, lock, self.config.to_dict())
-                write = partial(self._write, graph, lock, run_id)
-            dreaming = self._dreaming(graph, earlier, write, stop, on_event, approve)
-            ended = dreaming.run()
-            report = self._report(dreaming, ended, run_id, time.perf_counter() - started)
+                run_id = begin_cycle(self.bank, lock, config.to_dict())
+                write = partial(self._write, graph, named, lock, run_id)
+            tell(on_event, "start", 0, {"memories": len(graph), "usable": len(usable(graph))})
+            rng = np.random.default_rng(config.seed + earlier)
+            parts = TenantParts(graph, self.bank.state.retrieval_keys(), named, rng)
+            heed = heeding(self.bank)
+            dream = partial(self._dreaming, config, earlier, write, stop, on_event, approve, heed)
+            dreams, ended = _dream_all(parts, config.seconds, dream)
+            seconds = time.perf_counter() - started
+            report = self._report(graph, config, parts, dreams, ended, run_id, seconds)
             if run_id is not None:
                 self.bank.state.amend_report(run_id, _journalled(report))
-        dreaming.tell("end", report.to_dict())
+        tell(on_event, "end", report.rounds[-1].number if report.rounds else 0, report.to_dict())
         return report
 
     async def arun(self, **options: Any) -> CycleReport:
@@ -189,53 +217,105 @@ class DreamCycle:
 
     def _dreaming(
         self,
-        graph: MemoryGraph,
+        config: DreamConfig,
         earlier: int,
         write: Write | None,
         stop: Callable[[], bool] | None,
         on_event: OnEvent | None,
         approve: Approve | None,
+        heed: Callable[[Repair], Repair],
+        part: TenantPart,
+        seconds: float,
     ) -> Dreaming:
         return Dreaming(
-            graph=graph,
+            graph=part.graph,
             embedder=self._embedder,
             dreamer=self.dreamer,
             analyst=self.analyst,
             consolidator=self.consolidator,
-            config=self.config,
+            config=replace(config, seconds=seconds),
             write=write,
             earlier=earlier,
-            keys=self.bank.state.retrieval_keys(),
+            keys=part.keys,
+            tenant=part.tenant,
             stop=stop,
             on_event=on_event,
             approve=approve,
+            heed=heed,
         )
 
-    def _write(self, graph: MemoryGraph, lock: BankLock, parent: str, repair: Repair) -> str:
+    def _write(
+        self, graph: MemoryGraph, tenant_keys: Sequence[str], lock: BankLock, parent: str, repair: Repair
+    ) -> str:
         if repair.memories:
             _check_unchanged(self.bank, graph, repair)
         else:
-            repair = _of_unchanged(self.bank, graph, repair)
-        return write_repair(self.bank, repair, lock, parent)
+            repair = _of_unchanged(self.bank, graph, repair, tenant_keys)
+        return write_repair(self.bank, repair, lock, parent, tenant_keys)
 
     def _report(
-        self, dreaming: Dreaming, ended: StoppedBy, run_id: str | None, seconds: float
+        self,
+        graph: MemoryGraph,
+        config: DreamConfig,
+        parts: TenantParts,
+        dreams: Sequence[_Dreamt],
+        ended: StoppedBy,
+        run_id: str | None,
+        seconds: float,
     ) -> CycleReport:
-        before, after = dreaming.f1
+        probes = sum(one.probes for one in dreams)
+        before, after = (
+            sum(one.f1[at] * one.probes for one in dreams) / probes if probes else 1.0 for at in (0, 1)
+        )
         return CycleReport(
             run_id=run_id,
-            dry_run=dreaming.write is None,
-            memories=len(dreaming.graph),
-            usable=len(dreaming.usable),
-            rounds=dreaming.rounds,
-            repairs=dreaming.kept,
+            dry_run=run_id is None,
+            memories=len(graph),
+            usable=len(usable(graph)),
+            tenants=len(parts),
+            dreamt=len(dreams),
+            rounds=[one for each in dreams for one in each.rounds],
+            repairs=[one for each in dreams for one in each.kept],
             f1_before=before,
             f1_after=after,
             stopped_by=ended,
             agents=dict(self.asking.to_dict()) if self.asking else {},
             seconds=seconds,
-            config=self.config.to_dict(),
+            config=config.to_dict(),
         )
+
+
+@dataclass(frozen=True)
+class _Dreamt:
+    """What is kept of a dream, whose graph and rankings would else all be held until the last one ends."""
+
+    rounds: list[RoundReport]
+    kept: list[KeptRepair]
+    probes: int
+    f1: tuple[float, float]
+
+
+def _dream_all(
+    parts: TenantParts, seconds: float, dream: Callable[[TenantPart, float], Dreaming]
+) -> tuple[list[_Dreamt], StoppedBy]:
+    """Dream of each part until the time is up or somebody says stop; returns what came of it and its end.
+
+    Args:
+        parts: At least one.
+        seconds: For all of them.
+        dream: Makes the dream of a part that ends after some seconds.
+    """
+    started, dreams, endings = time.monotonic(), list[_Dreamt](), list[StoppedBy]()
+    for part in parts:
+        left = seconds - (time.monotonic() - started)
+        if dreams and left <= 0:
+            return dreams, "seconds"
+        dreaming = dream(part, max(left, LEAST_SECONDS))
+        endings.append(dreaming.run())
+        dreams.append(_Dreamt(dreaming.rounds, dreaming.kept, len(dreaming.verifier.first), dreaming.f1))
+        if endings[-1] in ("seconds", "cancelled"):
+            return dreams, endings[-1]
+    return dreams, next((end for end in _BUDGETS if end in endings), "converged")
 
 
 def _journalled(report: CycleReport) -> dict[str, Any]:
@@ -257,8 +337,8 @@ def _check_unchanged(bank: MemoryBank, graph: MemoryGraph, repair: Repair) -> No
             raise InvalidMemoryError(f"memory {memory_id!r} was rewritten while the dream read it")
 
 
-def _of_unchanged(bank: MemoryBank, graph: MemoryGraph, repair: Repair) -> Repair:
-    """Return a repair without the memories that were rewritten, deleted or removed since the snapshot."""
+def _of_unchanged(bank: MemoryBank, graph: MemoryGraph, repair: Repair, tenant_keys: Sequence[str]) -> Repair:
+    """Return a repair without the memories that are gone, or have another text or owner than they had."""
     ends = {end for edge in repair.edges for end in (edge.source, edge.target)}
     named = sorted({key.memory_id for key in repair.keys} | ends | set(repair.weights))
     held = bank.content.get(named)
@@ -266,7 +346,10 @@ def _of_unchanged(bank: MemoryBank, graph: MemoryGraph, repair: Repair) -> Repai
     same = {
         memory_id
         for memory_id, deleted in zip(named, gone, strict=True)
-        if not deleted and memory_id in held and held[memory_id].text == graph.texts[graph.row_of[memory_id]]
+        if not deleted
+        and memory_id in held
+        and held[memory_id].text == graph.texts[graph.row_of[memory_id]]
+        and owner_of(held[memory_id].metadata, tenant_keys) == graph.owners[graph.row_of[memory_id]]
     }
     return replace(
         repair,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from shared_core.agents.protocol import Diagnosis
     from shared_core.bank.repairing import Repair
+
+logger = logging.getLogger(__name__)
 
 EventKind = Literal["start", "round", "repair", "rejected", "end"]
 StoppedBy = Literal["converged", "rounds", "repairs", "seconds", "cancelled"]
@@ -37,6 +40,16 @@ class DreamEvent:
 OnEvent = Callable[[DreamEvent], None]
 
 
+def tell(on_event: OnEvent | None, kind: EventKind, number: int, data: Mapping[str, Any]) -> None:
+    """Tell an observer of a step, in round ``number``; its failures are not the dream's."""
+    if on_event is None:
+        return
+    try:
+        on_event(DreamEvent(kind=kind, round=number, data=data))
+    except Exception:
+        logger.exception("an observer of the dream failed")
+
+
 @dataclass(frozen=True, kw_only=True)
 class ProposedRepair:
     """A repair that verification found good, before it is written."""
@@ -45,15 +58,15 @@ class ProposedRepair:
     """A digest of what it changes: the same memories under the same options propose the same ids."""
     operation: str
     reason: str
-    targets: tuple[str, ...]
+    targets: tuple[str, ...] = field(repr=False)
     """Ids of the memories that it quotes or reweights."""
-    text: str | None
+    text: str | None = field(repr=False)
     """Of the derived memory; None where it only reweights, or writes keys and edges."""
-    weights: Mapping[str, float]
+    weights: Mapping[str, float] = field(repr=False)
     """New w by id."""
     keys: int
     edges: int
-    query: str | None
+    query: str | None = field(repr=False)
     """The probe that failed; None for a repair of many memories at once."""
     f1_before: float
     f1_after: float
@@ -102,6 +115,8 @@ class RoundReport:
     rejected: dict[str, int] = field(default_factory=dict)
     """By reason."""
     seconds: float = 0.0
+    tenant: dict[str, Any] = field(default_factory=dict)
+    """Metadata of whose memories they were; empty where ``tenant_keys`` name none, or they have none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +130,10 @@ class CycleReport:
     """In the bank when the cycle began."""
     usable: int
     """Of them neither derived, suspect nor forgotten: these are asked about and quoted."""
+    tenants: int
+    """Owners that ``tenant_keys`` tell apart; 1 where they name none."""
+    dreamt: int
+    """Of them, those whose memories were asked about before the time was up."""
     rounds: list[RoundReport]
     repairs: list[KeptRepair]
     f1_before: float
@@ -125,6 +144,14 @@ class CycleReport:
     """What was asked of a chat model, and every fallback by reason; empty for rules."""
     seconds: float
     config: dict[str, Any]
+
+    def __repr__(self) -> str:
+        f1 = f"f1_before={self.f1_before:.3f}, f1_after={self.f1_after:.3f}"
+        return (
+            f"CycleReport(run_id={self.run_id!r}, dry_run={self.dry_run}, memories={self.memories}, "
+            f"usable={self.usable}, rounds={len(self.rounds)}, repairs={len(self.repairs)}, {f1}, "
+            f"stopped_by={self.stopped_by!r}, seconds={self.seconds:.1f})"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""

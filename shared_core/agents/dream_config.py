@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from shared_core.bank.tenants import checked_tenant_keys
 from shared_core.config import checked_range, checked_whole
 from shared_core.errors import ConfigError
 
@@ -49,6 +50,10 @@ class DreamConfig:
     """Derived memories in the bank, per memory of its own, at most; never fewer than 20 [O]."""
     seconds: float = 120.0
     """After which no further repair is tried; a call to a chat model is let finish [O]."""
+    tenant_keys: tuple[str, ...] | None = None
+    """Metadata fields that say whose a memory is, such as ``("tenant",)``: each owner's memories dream by
+    themselves, with rounds, probes, repairs and growth of their own and the seconds for all together. ()
+    names none; None takes those of an earlier dream of the bank [O]."""
     seed: int = 0
     """Each cycle of a bank draws anew from it: the next one asks other questions."""
 
@@ -68,6 +73,8 @@ class DreamConfig:
             "threshold",
         ):
             checked_range(name, getattr(self, name), 0, 1)
+        if self.tenant_keys is not None:
+            object.__setattr__(self, "tenant_keys", checked_tenant_keys(self.tenant_keys))
         if self.gamma < 0.1:
             raise ConfigError(f"gamma={self.gamma!r} is below 0.1: a repair would forget a memory")
         if not (isinstance(self.seconds, (int, float)) and self.seconds > 0):
@@ -75,4 +82,5 @@ class DreamConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
-        return asdict(self)
+        named = None if self.tenant_keys is None else list(self.tenant_keys)
+        return {**asdict(self), "tenant_keys": named}

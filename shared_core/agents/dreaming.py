@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,6 @@ from shared_core.agents.associating import association_repairs
 from shared_core.agents.associations import centred_rows, telling
 from shared_core.agents.cycle_report import (
     Approve,
-    DreamEvent,
     EventKind,
     KeptRepair,
     OnEvent,
@@ -32,6 +31,7 @@ from shared_core.agents.cycle_report import (
     StoppedBy,
     digest,
     proposed,
+    tell,
 )
 from shared_core.agents.groundwork import GroundworkTrial
 from shared_core.agents.probe_index import ProbeIndex
@@ -111,9 +111,11 @@ class Dreaming:
         write: Writes a repair; None for a dry run.
         keys: What earlier dreams wrote.
         earlier: How many cycles the bank has had.
+        tenant: Metadata of whose memories they are, for the report.
         stop: Asked between repairs.
         on_event: Told of every step; what it raises is logged.
         approve: Asked before a repair is written.
+        heed: Takes out of a repair the weights that a person decided otherwise; what is left is verified.
     """
 
     graph: MemoryGraph
@@ -125,9 +127,11 @@ class Dreaming:
     write: Write | None
     keys: Sequence[RetrievalKey] = ()
     earlier: int = 0
+    tenant: Mapping[str, Any] = field(default_factory=dict)
     stop: Callable[[], bool] | None = None
     on_event: OnEvent | None = None
     approve: Approve | None = None
+    heed: Callable[[Repair], Repair] = field(default=lambda repair: repair)
     rounds: list[RoundReport] = field(default_factory=list)
     kept: list[KeptRepair] = field(default_factory=list)
     _tried: set[str] = field(default_factory=set)
@@ -146,7 +150,6 @@ class Dreaming:
 
     def run(self) -> StoppedBy:
         """Dream until the memory answers its probes, or a budget is used up; returns what ended it."""
-        self.tell("start", {"memories": len(self.graph), "usable": len(self.usable)})
         if self.config.groundwork and (ended := self._timed(self._groundwork)) is not None:
             return ended
         parts = min(self.config.partitions, max(1, len(self._asked)))
@@ -159,14 +162,7 @@ class Dreaming:
 
     def tell(self, kind: EventKind, data: dict[str, Any]) -> None:
         """Tell the observer, whose failures are not the dream's."""
-        if self.on_event is None:
-            return
-        try:
-            self.on_event(
-                DreamEvent(kind=kind, round=self.rounds[-1].number if self.rounds else 0, data=data)
-            )
-        except Exception:
-            logger.exception("an observer of the dream failed")
+        tell(self.on_event, kind, self.rounds[-1].number if self.rounds else 0, data)
 
     @property
     def f1(self) -> tuple[float, float]:
@@ -200,9 +196,12 @@ class Dreaming:
             probes=len(probes),
             failures=0,
             f1_before=trial.f1,
+            tenant=dict(self.tenant),
         )
         self.rounds.append(report)
-        for repair in self._of_many():
+        for repair in map(self.heed, self._of_many()):
+            if not repair.changes_something:
+                continue
             if (ended := self._ended()) is not None:
                 report.f1_after = trial.f1
                 return ended
@@ -263,6 +262,7 @@ class Dreaming:
             probes=len(probes),
             failures=len(failures),
             f1_before=self.verifier.mean_f1(probes),
+            tenant=dict(self.tenant),
         )
         self.rounds.append(report)
         diagnoses = self.analyst.diagnose(self.graph, failures)
@@ -315,7 +315,7 @@ class Dreaming:
         if self.verifier.now[diagnosis.probe].f1 >= 1.0:
             return HELPED
         repair = self.consolidator.propose(self.graph, diagnosis)
-        if repair is None:
+        if repair is None or not (repair := self.heed(repair)).changes_something:
             return NOTHING
         if len(repair.memories) > self._room:
             return FULL

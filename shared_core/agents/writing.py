@@ -5,7 +5,7 @@ Decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shared_core.bank.conversation import ConversationMemory
@@ -27,7 +27,9 @@ def begin_cycle(bank: MemoryBank, lock: BankLock, config: Mapping[str, Any]) -> 
     return run.run_id
 
 
-def write_repair(bank: MemoryBank, repair: Repair, lock: BankLock, parent: str) -> str:
+def write_repair(
+    bank: MemoryBank, repair: Repair, lock: BankLock, parent: str, tenant_keys: Sequence[str] = ()
+) -> str:
     """Apply a repair of a cycle, make what it derives long-term entries, and return its run id.
 
     Raises:
@@ -39,4 +41,4 @@ def write_repair(bank: MemoryBank, repair: Repair, lock: BankLock, parent: str) 
             made = {memory.id: "" for memory in repair.memories}
             ConversationMemory(bank).place(made, "ltsm", connection=connection)
 
-    return apply_repair(bank, repair, lock=lock, parent=parent, within=place).run_id
+    return apply_repair(bank, repair, lock=lock, parent=parent, within=place, tenant_keys=tenant_keys).run_id

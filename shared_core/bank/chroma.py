@@ -297,7 +297,8 @@ class ChromaContent:
         Raises:
             DimensionMismatchError: The embeddings' dimension is not the collection's.
         """
-        largest = int(self.collection._client.get_max_batch_size())
+        with translated(self.name):
+            largest = int(self.collection._client.get_max_batch_size())
         sizes = [
             len(text) * 2 + len(str(metadata)) * 2 + 6 * embeddings.shape[1]
             for text, metadata in zip(texts, metadatas, strict=True)

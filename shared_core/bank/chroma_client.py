@@ -12,13 +12,17 @@ from urllib.parse import urlsplit
 import chromadb
 import httpx
 from chromadb.api import ClientAPI
+from chromadb.api.client import Client
 from chromadb.api.models.Collection import Collection
 from chromadb.api.shared_system_client import SharedSystemClient
+from chromadb.auth import UserIdentity
+from chromadb.config import Settings
 from chromadb.errors import ChromaError, InvalidArgumentError, NotFoundError
 
 from shared_core.bank.records import Space
 from shared_core.errors import (
     BankNotFoundError,
+    BankUnreachableError,
     ConfigError,
     DimensionMismatchError,
     DreamError,
@@ -26,6 +30,7 @@ from shared_core.errors import (
 )
 
 UNKNOWN_TO_INDEX = "Error finding id"
+CUT_OFF = ("Failed to apply logs to the hnsw segment writer", "Error creating hnsw segment reader")
 COLLECTIONS_PER_PAGE = 1_000
 CONNECT_SECONDS, ANSWER_SECONDS = 10.0, 300.0
 """So long a Chroma server is waited for; a batch of additions is answered within seconds."""
@@ -43,7 +48,8 @@ def open_collection(
         space: Distance space of a collection that is created; an existing one keeps its own.
 
     Raises:
-        BankNotFoundError: Nothing there, and ``create`` is false; or the server does not answer.
+        BankNotFoundError: Nothing there, and ``create`` is false.
+        BankUnreachableError: The server does not answer.
         ConfigError: The name or space is one that Chroma refuses.
     """
     client = _client(location, create) if isinstance(location, (str, os.PathLike)) else location
@@ -72,7 +78,8 @@ def opened_client(location: str | os.PathLike[str]) -> Iterator[ClientAPI]:
     """Yield a client of an existing database or a server; its files and index are let go afterwards.
 
     Raises:
-        BankNotFoundError: Nothing there, or the server does not answer.
+        BankNotFoundError: Nothing there.
+        BankUnreachableError: The server does not answer.
     """
     client = _client(location, create=False)
     try:
@@ -114,18 +121,21 @@ def _client(location: str | os.PathLike[str], create: bool) -> ClientAPI:
         url = urlsplit(text)
         secure = url.scheme == "https"
         try:
-            client = chromadb.HttpClient(
-                host=url.hostname or "", port=url.port or (443 if secure else 80), ssl=secure
+            settings = Settings(
+                chroma_api_impl="chromadb.api.fastapi.FastAPI",
+                chroma_server_host=url.hostname or "",
+                chroma_server_http_port=url.port or (443 if secure else 80),
+                chroma_server_ssl_enabled=secure,
             )
-            _limit_waiting(client)
-            return client
+            return _LimitedClient(settings=settings)
         except (ValueError, ChromaError, httpx.HTTPError) as error:
-            raise BankNotFoundError(f"no Chroma server answers at {text}: {error}") from None
+            raise BankUnreachableError(f"no Chroma server answers at {text}: {error}") from None
     _check_directory(text, create)
+    known = text in SharedSystemClient._identifier_to_system
     try:
         return chromadb.PersistentClient(path=text)
     except (ValueError, OSError, ChromaError) as error:
-        _forget_failed(text)
+        _forget_failed(text, known)
         raise BankNotFoundError(f"cannot open the Chroma database in {text}: {error}") from None
 
 
@@ -141,16 +151,33 @@ def _check_directory(text: str, create: bool) -> None:
         raise BankNotFoundError(f"{text} is a file, and a Chroma database is a directory: name another")
 
 
-def _forget_failed(identifier: str) -> None:
+def _forget_failed(identifier: str, known: bool) -> None:
     # chromadb keeps what did not start, and hands it out to whoever tries again
     users = getattr(SharedSystemClient, "_identifier_to_refcount", None)
-    if users is not None and identifier not in users:
+    # before 1.5 it counts no users: what was there already may be in use
+    unused = not known if users is None else identifier not in users
+    if unused:
         SharedSystemClient._identifier_to_system.pop(identifier, None)
 
 
-def _limit_waiting(client: ClientAPI) -> None:
-    # chromadb itself waits for ever, also for a server whose machine is gone
-    session = getattr(getattr(client, "_server", None), "_session", None)
+class _LimitedClient(Client):
+    """A client that waits so long for its server and no longer, from its first question on.
+
+    chromadb itself waits for ever, also for a server whose machine is gone. What these two methods ask is
+    the first that each of a client's two connections is used for.
+    """
+
+    def get_user_identity(self) -> UserIdentity:
+        _limit_waiting(self._server)
+        return super().get_user_identity()
+
+    def _validate_tenant_database(self, tenant: str, database: str) -> None:
+        _limit_waiting(getattr(self._admin_client, "_server", None))
+        super()._validate_tenant_database(tenant, database)
+
+
+def _limit_waiting(server: object) -> None:
+    session = getattr(server, "_session", None)
     if isinstance(session, httpx.Client):
         session.timeout = httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS)
 
@@ -176,8 +203,14 @@ def translated(name: str) -> Iterator[None]:
     except ChromaError as error:
         if UNKNOWN_TO_INDEX in str(error):
             raise StaleIndexError(f"collection {name!r}: {error}") from None
+        if any(said in str(error) for said in CUT_OFF):
+            raise DreamError(
+                f"Chroma's index of collection {name!r} was cut off while it was written, as by a killed "
+                "process: texts and metadata are whole, some embeddings may be wrong, even where Chroma "
+                "answers again; run `dream doctor`, and restore a backup or add the texts anew"
+            ) from error
         raise DreamError(f"Chroma failed on collection {name!r}: {error}") from error
     except httpx.HTTPError as error:
-        raise BankNotFoundError(
+        raise BankUnreachableError(
             f"the Chroma server of collection {name!r} does not answer: {error}"
         ) from None

@@ -25,6 +25,7 @@ from shared_core.bank.schema import banks, reading, runs, writing
 from shared_core.bank.transaction import new_run_id
 from shared_core.dynamics.geometry import SMALLEST_NORM
 from shared_core.errors import BankLockedError, InvalidMemoryError, JournalError, MemoryNotFoundError
+from shared_core.language.counting import counted
 from shared_core.telemetry import told, traced
 
 if TYPE_CHECKING:
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from shared_core.bank.revision import Revision
     from shared_core.bank.state import BankState
     from shared_core.types import FloatArray, Metadata, Progress
+
+SETTLE_SECONDS = 1.0
+"""Before a rewriting is rolled back: a Chroma server may yet do what it was sent over a broken connection."""
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +72,9 @@ class ContentWriter:
         state, shared = self._state, self._content.is_on_server()
         with adding_lock(state.engine, state.bank_id, self._content.key, shared=shared):
             if taken := self._content.existing(ids):
-                raise InvalidMemoryError(f"{len(taken)} ids exist already, such as {taken[0]!r}: use update")
+                raise InvalidMemoryError(
+                    f"ids that exist already: {len(taken)}, such as {taken[0]!r}: use update"
+                )
             intake.check_embeddings(embeddings, len(texts), self._content.dimension(), self._content.name)
             return self._add(ids, texts, metadatas, embeddings, progress)
 
@@ -169,8 +175,8 @@ class ContentWriter:
         left = set(touched).difference(self._content.matching(None, None, touched))
         if left:
             raise JournalError(
-                f"{len(left)} memories have left this tenant since run {run_id}, such as {min(left)!r}: "
-                "only the bank without a filter can undo it"
+                f"gone from this tenant since run {run_id}: {counted(len(left), 'memory')}, such as "
+                f"{min(left)!r}; only the bank without a filter can undo it"
             )
 
     def _run(self, kind: str, written: list[ContentChange], lock: BankLock, target: Run | None) -> Run:
@@ -206,13 +212,18 @@ class ContentWriter:
     def _apply(self, written: list[ContentChange]) -> None:
         for change in written:
             if change.after is not None and change.after_embedding is not None:
-                record = Record(change.memory_id, change.after["text"], change.after["metadata"])
-                self._content.replace(record, np.frombuffer(change.after_embedding, np.float32))
+                self._content.replace(
+                    _record(change.memory_id, change.after), np.frombuffer(change.after_embedding, np.float32)
+                )
 
     def _holds(self, change: ContentChange) -> bool:
         """Tell whether the collection still holds what this change wrote."""
         current = self._content.get([change.memory_id]).get(change.memory_id)
-        if current is None or _plain(current) != change.after:
+        if current is None or change.after is None:
+            return False
+        # Chroma gives some floats back a last digit off, which digests do not tell apart
+        wrote_it = _record(change.memory_id, change.after).digest == current.digest
+        if not wrote_it and _plain(current) != change.after:
             return False
         if change.before != change.after:
             return True
@@ -236,9 +247,16 @@ class ContentWriter:
                 journal.mark_undone(connection, target)
 
     def _recover(self, only: str | None = None) -> list[str]:
+        if not self._pending(only):
+            return []
+        with writing(self._state.engine) as connection:
+            # a commit that got no answer has come after this, or never does
+            row = select(banks.c.bank_id).where(banks.c.bank_id == self._state.bank_id)
+            connection.execute(row.with_for_update())
+        pending = self._pending(only)
+        if self._content.is_on_server():
+            time.sleep(SETTLE_SECONDS)
         with reading(self._state.engine) as connection:
-            pending = journal.pending_runs(connection, self._state.bank_id, self._state.scope)
-            pending = [run for run in pending if only in (None, run.run_id)]
             contents = {run.run_id: journal.read_contents(connection, run.run_id) for run in pending}
         for run in pending:
             logger.warning("rolling back %s %s, which did not finish", run.kind, run.run_id)
@@ -246,6 +264,15 @@ class ContentWriter:
             self._apply(_reversed([change for change in contents[run.run_id] if self._holds(change)]))
             self._finish(run.run_id, "aborted", None, None)
         return [run.run_id for run in pending]
+
+    def _pending(self, only: str | None) -> list[Run]:
+        with reading(self._state.engine) as connection:
+            pending = journal.pending_runs(connection, self._state.bank_id, self._state.scope)
+        return [run for run in pending if only in (None, run.run_id)]
+
+
+def _record(memory_id: str, plain: dict[str, Any]) -> Record:
+    return Record(memory_id, plain["text"], plain["metadata"])
 
 
 def _plain(record: Record) -> dict[str, Any]:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 PREFIX = "dream-derived/"
 """Of the id of every derived memory; the bank refuses it for others."""
+OWN_FIELDS = "dream_"
+"""Of every metadata field that is ours."""
 KIND, SOURCES = "dream_kind", "dream_sources"
 SUSPECT = 0.5
 """Suspicion from which a memory is never quoted by a derived one [O]."""

@@ -11,16 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shared_core.bank.deciding import read_decisions
 from shared_core.bank.known_fields import KnownFields, known_fields
+from shared_core.bank.quarantine import quarantined_ids
 from shared_core.config import HARDENED_TERMS
 from shared_core.dynamics.geometry import unit_rows
-from shared_core.dynamics.terms import BankView, Verdict, find_term, judge
+from shared_core.dynamics.terms import BankView, Verdict, find_term, judge, requests_alone
 from shared_core.errors import ConfigError, DimensionMismatchError
+from shared_core.language.counting import counted
 
 if TYPE_CHECKING:
     from shared_core.bank.memory_bank import MemoryBank
     from shared_core.config import ForgettingConfig
-    from shared_core.types import Embedder, FloatArray
+    from shared_core.types import BoolArray, Embedder, FloatArray
 
 CHECKED_KEYS = 5
 SAME_MODEL = 0.5
@@ -108,27 +111,93 @@ def judge_bank(
             f"the stored embeddings are of more than the texts, such as metadata before them: all {len(ids)} "
             "texts were embedded anew for the diagnosis"
         )
+    view, apart = _requests_alone(view)
     verdict, told = judge(view), fields.told(values=view.values is not None)
     if not ids:
         return verdict, ["the bank is empty: there is nothing to diagnose"], told
-    warnings = [*fields.notes, *anew, *_absences(fields, view, verdict), *verdict.warnings]
-    if view.values is None and fields.saw_values:
-        verdict, held = _holding_the_doubted(bank, ids, verdict)
+    warnings = [*fields.notes, *anew, *apart, *_absences(fields, view, verdict), *verdict.warnings]
+    if not _can_judge(verdict, config):
+        verdict, held = _holding_the_unjudged(bank, ids, verdict)
+        warnings += held
+    elif view.values is None and fields.saw_values:
+        verdict, held = _holding(verdict, _doubted(bank, ids), _SAW_VALUES)
         warnings += held
     return verdict, warnings, told
 
 
-def _holding_the_doubted(bank: MemoryBank, ids: Sequence[str], verdict: Verdict) -> tuple[Verdict, list[str]]:
-    """Return a verdict that holds whom an earlier sweep doubted: it saw values, and this one sees none."""
-    doubted = (bank.state.columns().gather(ids, "suspicion") > 0.0) & ~verdict.flagged
-    if not doubted.any():
-        return verdict, []
-    held = doubted if verdict.held is None else doubted | verdict.held
-    warning = (
-        f"{int(doubted.sum())} memories that an earlier sweep doubted stay as they are: it saw values, and "
-        "this one sees none; give its value_key, or restore what is genuine"
+def _requests_alone(view: BankView) -> tuple[BankView, list[str]]:
+    """Return a view whose texts do not repeat their values, and a note that says so."""
+    if view.values is None or view.embed is None:
+        return view, []
+    alone = requests_alone(view.keys, view.values)
+    if not alone:
+        return view, []
+    keys, unit = list(view.keys), view.unit.copy()
+    for row, request in alone.items():
+        keys[row] = request
+    unit[list(alone)] = view.embed(list(alone.values()))
+    note = (
+        f"{len(alone)} texts hold their value too: it was left out of them, and they were embedded anew, for "
+        "the diagnosis"
     )
-    return replace(verdict, held=held), [warning]
+    return replace(view, keys=keys, unit=unit), [note]
+
+
+_SAW_VALUES = (
+    "left as before: {} that an earlier sweep doubted, which saw values, and this one sees none; give its "
+    "value_key, or restore what is genuine"
+)
+_DOUBTED = (
+    "left as before: {} that an earlier sweep doubted, for this one can flag nobody; sweep the whole bank, "
+    "or restore what is genuine"
+)
+_WAITING = (
+    "left in quarantine: {}, for this sweep can flag nobody; sweep when there are more, or the whole bank, "
+    "or restore what is genuine"
+)
+
+
+def _can_judge(verdict: Verdict, config: ForgettingConfig) -> bool:
+    """Tell whether any term of a verdict could have flagged anybody."""
+    if config.diagnosis != "coupling":
+        return True
+    constants = config.coupling
+    least = max(constants.min_bank, constants.min_outside + constants.min_members)
+    return any(
+        scored.term.decides and (scored.term.name != "coupling" or len(verdict.flagged) >= least)
+        for scored in verdict.terms
+    )
+
+
+def _holding_the_unjudged(
+    bank: MemoryBank, ids: Sequence[str], verdict: Verdict
+) -> tuple[Verdict, list[str]]:
+    """Return a verdict that lifts no quarantine and clears nobody: it says nothing for them."""
+    waiting = set(quarantined_ids(bank.state, ids))
+    rows = np.fromiter((memory_id in waiting for memory_id in ids), np.bool_, len(ids))
+    verdict, told = _holding(verdict, rows, _WAITING)
+    verdict, more = _holding(verdict, _doubted(bank, ids) & ~rows, _DOUBTED)
+    return verdict, [*told, *more]
+
+
+def _doubted(bank: MemoryBank, ids: Sequence[str]) -> BoolArray:
+    doubted: BoolArray = bank.state.columns().gather(ids, "suspicion") > 0.0
+    return doubted
+
+
+def _holding(verdict: Verdict, rows: BoolArray, why: str) -> tuple[Verdict, list[str]]:
+    """Return a verdict that leaves some memories as they are, and a warning that says so.
+
+    Args:
+        verdict: Of N memories.
+        rows: (N,) which; flagged ones are lowered all the same.
+        why: The warning, with a place for how many.
+    """
+    kept = rows & ~verdict.flagged
+    if not kept.any():
+        return verdict, []
+    held = kept if verdict.held is None else kept | verdict.held
+    return replace(verdict, held=held), [why.format(counted(int(kept.sum()), "memory"))]
 
 
 def _view(
@@ -152,6 +221,7 @@ def _view(
         origins=_column(metadata, fields.origin_key),
         config=config,
         norms=norms,
+        trusted=read_decisions(bank.content, bank.state).trusts(ids),
     )
 
 
@@ -178,7 +248,9 @@ def _absences(known: KnownFields, view: BankView, verdict: Verdict) -> list[str]
     """Return what the bank does not have, and which terms see less or nothing for it."""
     effects: dict[str, list[str]] = {"values": [], "origins": []}
     if view.values is None and "coupling" in view.config.terms:
-        effects["values"].append("only a span that extends several existing keys can be found")
+        effects["values"].append(
+            "only a span that extends several existing keys, or a long one of unlike texts, can be found"
+        )
     for name, need in verdict.skipped:
         # the preset's own terms that only rank are there for the banks that have origins
         if find_term(name).decides or name not in HARDENED_TERMS:

@@ -6,15 +6,17 @@ Joins the verdict of a sweep's terms to ids and to the journal; reads only.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sqlalchemy import exists, select
 
+from shared_core.bank.deciding import FULL, read_decisions
 from shared_core.bank.derived import is_derived, sources_of
 from shared_core.bank.diagnosing import judge_bank
-from shared_core.bank.schema import changes, contents, reading, runs
+from shared_core.bank.schema import changes, contents, decisions, reading, runs
+from shared_core.bank.stored_vectors import read_vectors
 from shared_core.bank.sweeping import usable_rows
 from shared_core.config import ForgettingConfig
 from shared_core.dynamics.geometry import unit_rows
@@ -88,9 +90,11 @@ class RunChange:
     created_at: float
     """Unix time, seconds, UTC."""
     values: dict[str, tuple[float, float]]
-    """Field to (before, after); empty where only text changed."""
+    """Field to (before, after); empty where only text changed, or nothing but what a person decided."""
     rewrote: bool
     """It rewrote text, metadata or embedding."""
+    decided: bool
+    """It said what outlives it: that the memory is trusted, or no longer, or how far it may recover."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,8 +102,8 @@ class Explanation:
     """Everything that speaks for or against one memory."""
 
     id: str
-    text: str
-    value: str | None
+    text: str = field(repr=False)
+    value: str | None = field(repr=False)
     """Under ``value_key``; None where there is none."""
     state: MemoryState
     takes_part: bool
@@ -107,21 +111,28 @@ class Explanation:
     memories: int
     """How many take part in a sweep; ranks are out of so many."""
     flagged: bool
-    """A sweep with this config would lower it now; a derived one, because it would lower a source."""
+    """A sweep with this config would lower it now; a derived one, because it would lower a source.
+
+    A trusted one is flagged like any other, and keeps its weight.
+    """
+    trusted: bool
+    """Somebody restored it, and it is as it was then: no sweep and no repair lowers it."""
+    ceiling: float
+    """The weight above which no sweep lets it recover; below 1 where it was set by hand."""
     score: float | None
     """All terms together: 1 or more where it is flagged, below 1 otherwise; None where it takes no part."""
     rank: int | None
     """Of that score, as for a term."""
-    terms: list[TermExplanation]
-    quotes: list[QuotedSource]
+    terms: list[TermExplanation] = field(repr=False)
+    quotes: list[QuotedSource] = field(repr=False)
     """Of a derived memory, what it quotes: it takes no part and follows these."""
-    nearest: list[Neighbour]
+    nearest: list[Neighbour] = field(repr=False)
     """The memories of most similar embedding, at most 5."""
-    runs: list[RunChange]
+    runs: list[RunChange] = field(repr=False)
     """The last runs that changed it, newest first, at most 10."""
-    warnings: list[str]
+    warnings: list[str] = field(repr=False)
     """What the terms could not see."""
-    config: dict[str, Any]
+    config: dict[str, Any] = field(repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -138,16 +149,18 @@ def explain_memory(bank: MemoryBank, memory_id: str, config: ForgettingConfig) -
     if not isinstance(config, ForgettingConfig):
         raise ConfigError(f"explain takes a ForgettingConfig, not {type(config).__name__}")
     (memory,) = bank.get([memory_id])
-    ids, embeddings = bank.content.embeddings()
-    usable = usable_rows(ids, embeddings, bank.state.columns().gather(ids, "deleted"))
-    kept = [one for one, use in zip(ids, usable, strict=True) if use]
-    matrix = embeddings[usable]
+    vectors = read_vectors(bank.content)
+    gone = bank.state.columns().gather(vectors.ids, "deleted")
+    part = vectors.only(usable_rows(vectors.ids, vectors.directed, gone))
+    kept, matrix = part.ids, part.as_stored()
     verdict, warnings, told = judge_bank(bank, kept, matrix, config)
     row = kept.index(memory_id) if memory_id in kept else None
     value = None if told["value_key"] is None else memory.metadata.get(told["value_key"])
     score = None if row is None else float(verdict.score[row])
     suspects = {one for one, flagged in zip(kept, verdict.flagged, strict=True) if flagged}
-    quotes = _quotes(bank, sources_of(memory.metadata), suspects) if is_derived(memory_id) else []
+    sources = sources_of(memory.metadata) if is_derived(memory_id) else ()
+    decided = read_decisions(bank.content, bank.state, [memory_id, *sources])
+    quotes = _quotes(bank, sources, suspects.difference(decided.trusted)) if sources else []
     return Explanation(
         id=memory_id,
         text=memory.text,
@@ -156,6 +169,8 @@ def explain_memory(bank: MemoryBank, memory_id: str, config: ForgettingConfig) -
         takes_part=row is not None,
         memories=len(kept),
         flagged=memory_id in suspects or any(one.flagged for one in quotes),
+        trusted=memory_id in decided.trusted,
+        ceiling=decided.ceilings.get(memory_id, FULL),
         score=score,
         rank=None if score is None else int(np.count_nonzero(verdict.score >= score)),
         terms=[] if row is None else [_explained(one, row, kept) for one in verdict.terms],
@@ -210,12 +225,15 @@ def _nearest(row: int, ids: Sequence[str], embeddings: FloatArray) -> list[Neigh
 def _runs(bank: MemoryBank, memory_id: str) -> list[RunChange]:
     """Return what the journal says of one memory, from the runs that this bank may see."""
     state = bank.state
-    states, texts = (
+    states, texts, decided = (
         exists().where(table.c.run_id == runs.c.run_id, table.c.memory_id == memory_id)
-        for table in (changes, contents)
+        for table in (changes, contents, decisions)
     )
-    query = select(runs.c.run_id, runs.c.kind, runs.c.status, runs.c.created_at, texts.label("rewrote"))
-    query = query.where(runs.c.bank_id == state.bank_id, states | texts)
+    # its index begins with the bank
+    decided = decided.where(decisions.c.bank_id == state.bank_id)
+    query = select(runs.c.run_id, runs.c.kind, runs.c.status, runs.c.created_at)
+    query = query.add_columns(texts.label("rewrote"), decided.label("decided"))
+    query = query.where(runs.c.bank_id == state.bank_id, states | texts | decided)
     if state.scope:
         query = query.where(runs.c.scope == state.scope)
     query = query.order_by(runs.c.version.desc(), runs.c.created_at.desc()).limit(SHOWN_RUNS)
@@ -235,6 +253,7 @@ def _runs(bank: MemoryBank, memory_id: str) -> list[RunChange]:
             created_at=row.created_at,
             values=values[row.run_id],
             rewrote=bool(row.rewrote),
+            decided=bool(row.decided),
         )
         for row in found
     ]

@@ -5,13 +5,14 @@ and shift the bank's statistics, so it takes no part there; its state is a funct
 While a sweep holds one of them down, or it is deleted or gone, w is at most the lowest weight among those;
 otherwise w is what it was before any sweep. s is the highest among its sources.
 
-What a dream or a person lowered on purpose, such as the pages that a merge replaces, holds nothing down.
+What a dream or a person lowered on purpose, such as the pages that a merge replaces, holds nothing down; nor
+does a suspect hold down what a person looked at and trusts, only what is deleted or gone does.
 Source: none; MemDream keeps weights of both without a rule between them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -64,7 +65,10 @@ _GONE = _Source(0.0, 0.0, holds=True)
 
 
 def follow_sources(
-    bank: MemoryBank, ids: Sequence[str], swept: Mapping[str, tuple[float, float]]
+    bank: MemoryBank,
+    ids: Sequence[str],
+    swept: Mapping[str, tuple[float, float]],
+    trusted: Collection[str] = frozenset(),
 ) -> Followed:
     """Return the state that derived memories get from their sources' state after a sweep; reads only.
 
@@ -72,6 +76,7 @@ def follow_sources(
         bank: The bank.
         ids: All its memories.
         swept: New w and s of each memory that took part.
+        trusted: Memories that a person looked at, see ``deciding``.
     """
     columns = bank.state.columns()
     gone = columns.gather(ids, "deleted") != 0.0
@@ -91,6 +96,8 @@ def follow_sources(
     lowest: list[str | None] = []
     for row, memory_id in enumerate(derived):
         sources = {source: states.get(source, _GONE) for source in quoted[memory_id]}
+        if memory_id in trusted:
+            sources = {source: state for source, state in sources.items() if state is _GONE}
         holding = {source: state.weight for source, state in sources.items() if state.holds}
         weights[row] = min([granted.get(memory_id, FULL), *holding.values()])
         suspicion[row] = max((state.suspicion for state in sources.values()), default=0.0)

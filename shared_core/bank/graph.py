@@ -21,6 +21,7 @@ from shared_core.bank.conversation import SESSION, SPEAKER, TIME
 from shared_core.bank.derived import is_derived, sources_of
 from shared_core.bank.entity_cache import RULES
 from shared_core.bank.entity_index import EntityIndex
+from shared_core.bank.tenants import Owner, owner_of
 from shared_core.dynamics.geometry import unit_rows
 
 if TYPE_CHECKING:
@@ -93,6 +94,8 @@ class MemoryGraph:
     """Of each derived memory, what it quotes."""
     explicit: dict[int, set[int]]
     """Neighbours by explicit edges."""
+    owners: list[Owner]
+    """Whose each memory is, by the tenant keys that it was read with."""
     found: FoundEntities = field(repr=False)
 
     def __len__(self) -> int:
@@ -153,7 +156,11 @@ class MemoryGraph:
 
 
 def read_graph(
-    bank: MemoryBank, keys: GraphKeys | None = None, *, extractor: EntityExtractor | None = None
+    bank: MemoryBank,
+    keys: GraphKeys | None = None,
+    *,
+    extractor: EntityExtractor | None = None,
+    tenant_keys: Sequence[str] = (),
 ) -> MemoryGraph:
     """Read the visible memories of a bank as a graph; embeddings are the stored ones.
 
@@ -161,8 +168,9 @@ def read_graph(
         bank: The bank; softly deleted and unborn memories are left out.
         keys: Where session, speaker and time stand in the metadata.
         extractor: Finds entities; default: the rules, with the bank's speakers as known names.
+        tenant_keys: Metadata fields that say whose a memory is.
     """
-    content = read_content(bank.content, keys or GraphKeys())
+    content = read_content(bank.content, keys or GraphKeys(), tenant_keys)
     columns = bank.state.columns()
     rows = content.visible(columns)
     accessed = last_access(bank, [content.ids[row] for row in rows.tolist()])
@@ -183,18 +191,29 @@ class GraphContent:
     """Of each derived memory, what it quotes."""
     unit: FloatArray
     """(N, d) unit embeddings."""
+    owners: list[Owner]
 
     @classmethod
-    def of(cls, records: Sequence[Record], matrix: FloatArray, keys: GraphKeys) -> GraphContent:
-        """Return the content of records and their embeddings, shape (N, d)."""
+    def of(
+        cls,
+        records: Sequence[Record],
+        matrix: FloatArray,
+        keys: GraphKeys,
+        tenant_keys: Sequence[str] = (),
+    ) -> GraphContent:
+        """Return the content of records and their embeddings, shape (N, d).
+
+        A derived memory is part of no session and nobody said it, whatever it took from what it quotes.
+        """
         return cls(
             ids=[record.id for record in records],
             texts=[record.text for record in records],
-            sessions=[_text(record.metadata.get(keys.session)) for record in records],
-            speakers=[_text(record.metadata.get(keys.speaker)) for record in records],
+            sessions=[_said(record, keys.session) for record in records],
+            speakers=[_said(record, keys.speaker) for record in records],
             time=np.array([_moment(record.metadata.get(keys.time)) for record in records], float),
             sources={r.id: sources_of(r.metadata) for r in records if is_derived(r.id)},
             unit=unit_rows(matrix) if len(records) else matrix,
+            owners=[owner_of(record.metadata, tenant_keys) for record in records],
         )
 
     def __len__(self) -> int:
@@ -212,6 +231,7 @@ class GraphContent:
             time=np.concatenate([self.time, added.time]),
             sources={**self.sources, **added.sources},
             unit=np.concatenate([self.unit, added.unit]),
+            owners=self.owners + added.owners,
         )
 
     def visible(self, columns: Columns) -> Array:
@@ -228,14 +248,14 @@ class GraphContent:
         return np.asarray(born, np.int64)
 
 
-def read_content(stored: ChromaContent, keys: GraphKeys) -> GraphContent:
+def read_content(stored: ChromaContent, keys: GraphKeys, tenant_keys: Sequence[str] = ()) -> GraphContent:
     """Read all records and embeddings of a bank."""
     embedded, matrix = stored.embeddings()
     place = {memory_id: row for row, memory_id in enumerate(embedded)}
     # a writer may have shifted the pages while they were read
     records = {record.id: record for page in stored.records() for record in page if record.id in place}
     rows = [place[memory_id] for memory_id in records]
-    return GraphContent.of(list(records.values()), matrix[rows] if rows else matrix, keys)
+    return GraphContent.of(list(records.values()), matrix[rows] if rows else matrix, keys, tenant_keys)
 
 
 def last_access(bank: MemoryBank, ids: Sequence[str]) -> FloatArray:
@@ -282,6 +302,7 @@ def graph_of(
             if i in row_of
         },
         explicit=explicit_edges(edges, row_of),
+        owners=[content.owners[row] for row in place],
         found=FoundEntities(texts, speakers, time, extractor),
     )
 
@@ -331,5 +352,6 @@ def _moment(value: object) -> float:
     return seconds if FIRST_MOMENT <= seconds <= LAST_MOMENT else float("nan")
 
 
-def _text(value: object) -> str | None:
+def _said(record: Record, key: str) -> str | None:
+    value = None if is_derived(record.id) else record.metadata.get(key)
     return None if value is None else str(value)

@@ -35,7 +35,18 @@ if TYPE_CHECKING:
     from shared_core.types import Array, FloatArray
 
 KEEP_EDGES = frozenset(
-    {"add", "delete", "feedback", "quarantine", "restore", "reweight", "sweep", "update", "recover"}
+    {
+        "add",
+        "delete",
+        "distrust",
+        "feedback",
+        "quarantine",
+        "recover",
+        "restore",
+        "reweight",
+        "sweep",
+        "update",
+    }
 )
 """Kinds of runs that write neither edges nor keys, and undo nothing that did."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Row, Select, Table, and_, insert, or_, select, update
@@ -17,6 +17,7 @@ from sqlalchemy import Connection, Row, Select, Table, and_, insert, or_, select
 from shared_core.bank.columns import DEFAULTS
 from shared_core.bank.schema import changes, contents, runs
 from shared_core.errors import JournalError, StateError
+from shared_core.language.counting import counted
 
 if TYPE_CHECKING:
     from shared_core.bank.transaction import StateTransaction
@@ -31,7 +32,7 @@ class Run:
 
     run_id: str
     kind: str
-    """sweep, feedback, add, update, delete, restore, reweight, cycle, repair, undo."""
+    """sweep, feedback, add, update, delete, restore, distrust, reweight, cycle, repair, quarantine, undo."""
     status: str
     """applied, undone, pending (in progress, or its process died), aborted (rolled back after a crash)."""
     scope: str
@@ -43,8 +44,8 @@ class Run:
     version: int
     changes: int
     """How many values it changed."""
-    config: dict[str, Any]
-    report: dict[str, Any]
+    config: dict[str, Any] = field(repr=False)
+    report: dict[str, Any] = field(repr=False)
     parent: str | None = None
     """The dream cycle that a repair belongs to."""
 
@@ -104,6 +105,38 @@ def get_run(connection: Connection, bank_id: int, scope: str, run_id: str) -> Ru
     return _run(row)
 
 
+def newest_config(
+    connection: Connection,
+    bank_id: int,
+    scopes: Collection[str],
+    kinds: Collection[str],
+    saying: str,
+    *,
+    applied: bool = False,
+) -> dict[str, Any] | None:
+    """Return the config of the newest run that says something; None where none does.
+
+    Args:
+        connection: To the state database.
+        bank_id: The bank.
+        scopes: Of the runs; empty for all.
+        kinds: Of the runs.
+        saying: A part of the config's JSON.
+        applied: Only of runs that still hold.
+    """
+    query = select(runs.c.config).where(
+        runs.c.bank_id == bank_id,
+        runs.c.kind.in_(list(kinds)),
+        runs.c.config.contains(saying, autoescape=True),
+    )
+    if scopes:
+        query = query.where(runs.c.scope.in_(list(scopes)))
+    if applied:
+        query = query.where(runs.c.status == "applied")
+    found = connection.execute(query.order_by(runs.c.version.desc()).limit(1)).scalar()
+    return None if found is None else dict(_decoded(found))
+
+
 def applied_children(connection: Connection, run: Run) -> list[Run]:
     """Return the applied runs that belong to a dream cycle, newest first."""
     query = select(runs).where(runs.c.parent == run.run_id, runs.c.status == "applied")
@@ -134,8 +167,8 @@ def revert(transaction: StateTransaction, connection: Connection, reverted: Sequ
         }
         if changed:
             raise JournalError(
-                f"run {run.run_id} ({run.kind}) cannot be undone: the state of {len(changed)} memories, such "
-                f"as {min(changed)!r}, is not what the journal says"
+                f"run {run.run_id} ({run.kind}) cannot be undone: the state of "
+                f"{counted(len(changed), 'memory')}, such as {min(changed)!r}, is not what the journal says"
             )
         for row in rows:
             before[row.memory_id][row.field] = row.before

@@ -11,13 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from shared_core.bank.journal import newest_config
+from shared_core.bank.schema import reading
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from shared_core.bank.memory_bank import MemoryBank
-
-LOOKED_AT = 50
-"""Sweeps that are looked through for one that saw values, or origins."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +38,13 @@ class KnownFields:
 
 def known_fields(bank: MemoryBank) -> KnownFields:
     """Return the fields of a bank."""
-    swept = [run.config for run in bank.state.runs(LOOKED_AT, kinds=["sweep"]) if run.status == "applied"]
-    earlier = next((config for config in swept if config.get("saw_values")), {})
+    state = bank.state
+    with reading(state.engine) as connection:
+        scopes = {state.scope} - {""}
+        found = newest_config(
+            connection, state.bank_id, scopes, ["sweep"], '"saw_values": true', applied=True
+        )
+    earlier = found or {}
     named = {name: getattr(bank, name) or earlier.get(name) for name in ("value_key", "origin_key")}
     notes = [
         f"{name} {key!r} is that of an earlier sweep, for none was given"

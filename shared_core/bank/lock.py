@@ -61,6 +61,15 @@ class BankLock:
         Raises:
             BankLockedError: A live owner holds this bank, or a tenant that may overlap with this one.
         """
+        try:
+            self._insert()
+        except StateError:
+            # a commit that got no answer may have been carried out: this process takes it over at once then
+            _given_back.add(self._token)
+            raise
+        threading.Thread(target=self._beat, name="dream-lock-heartbeat", daemon=True).start()
+
+    def _insert(self) -> None:
         with writing(self._engine) as connection:
             # serialises acquisitions on PostgreSQL; SQLite's write lock has done so already
             connection.execute(
@@ -83,7 +92,6 @@ class BankLock:
                     heartbeat_at=now,
                 )
             )
-        threading.Thread(target=self._beat, name="dream-lock-heartbeat", daemon=True).start()
 
     def fence(self, connection: Connection) -> None:
         """Refuse to write when the lock was taken over meanwhile.
@@ -190,7 +198,10 @@ def _adding_elsewhere(engine: Engine, bank_id: int) -> Iterator[None]:
             yield
         return
     with writing(engine) as connection:
-        connection.execute(select(func.pg_advisory_xact_lock(_ADDING_CLASS, bank_id)))
+        # asked for again and again: one long wait could not be told from a server that stands still
+        had = select(func.pg_try_advisory_xact_lock(_ADDING_CLASS, bank_id))
+        while not connection.execute(had).scalar_one():
+            time.sleep(_POLL_SECONDS)
         yield
 
 

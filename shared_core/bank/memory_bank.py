@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 from shared_core.bank import intake
 from shared_core.bank.chroma import ChromaContent
 from shared_core.bank.chroma_client import open_collection
-from shared_core.bank.content_writer import ContentWriter
+from shared_core.bank.deciding import read_decisions
 from shared_core.bank.explaining import Explanation, explain_memory
 from shared_core.bank.feedback import give_feedback
 from shared_core.bank.location import default_state_url, scope_of
+from shared_core.bank.opened import Opened
 from shared_core.bank.quarantine import apply_quarantine
 from shared_core.bank.records import Record
 from shared_core.bank.revision import Revision
@@ -39,11 +40,12 @@ if TYPE_CHECKING:
 Id = str
 
 
-class MemoryBank:
+class MemoryBank(Opened):
     """Memories of one Chroma collection, with weights that can be lowered and raised again.
 
     Make one with ``open`` or ``from_collection``. Safe for threads. Any number of processes may retrieve;
-    writers of an embedded collection must be one process at a time, as Chroma itself demands.
+    writers of an embedded collection must be one process at a time, as Chroma itself demands. Once closed,
+    every method raises ``BankClosedError``.
 
     Args:
         content: The collection, seen through the tenant's filter.
@@ -64,12 +66,10 @@ class MemoryBank:
         origin_key: str | None = None,
         quarantine: float | None = None,
     ) -> None:
-        self.content = content
-        self.state = state
+        super().__init__(content, state)
         self.embedder = embedder
         self.value_key = value_key
         self.origin_key = origin_key
-        self._writer = ContentWriter(content, state)
         self._writer.recover()
         apply_quarantine(content, state, quarantine)
 
@@ -104,7 +104,7 @@ class MemoryBank:
             space: Distance space of a collection that is created: cosine, l2 or ip.
 
         Raises:
-            BankNotFoundError: There is no such database, server or collection.
+            BankNotFoundError: There is no such database, server (BankUnreachableError) or collection.
             StateError: The state database cannot be opened, or none is named for a server.
         """
         return cls.from_collection(
@@ -135,9 +135,8 @@ class MemoryBank:
             StateError: The state database cannot be opened, or none is named for a server.
         """
         content = ChromaContent(collection, where)
-        scope = scope_of(where)
         url = state_url or default_state_url(content)
-        state = BankState(url, collection=content.key, name=content.name, scope=scope)
+        state = BankState(url, collection=content.key, name=content.name, scope=scope_of(where))
         keys = {"value_key": value_key, "origin_key": origin_key}
         return cls(content, state, embedder=embedder, quarantine=quarantine, **keys)
 
@@ -156,8 +155,7 @@ class MemoryBank:
         Raises:
             MemoryNotFoundError: An id is not in this bank.
         """
-        ids = intake.as_ids(ids)
-        records = self._require(ids)
+        records = self._require(ids := intake.as_ids(ids))
         return self._memories([records[memory_id] for memory_id in ids])
 
     def page(self, offset: int = 0, limit: int = 100) -> list[Memory]:
@@ -201,7 +199,7 @@ class MemoryBank:
         embeddings: FloatArray | None = None,
         progress: Progress | None = None,
     ) -> list[Id]:
-        """Add memories; they start with w = 1 (or that of the quarantine), retrievable at once.
+        """Add memories and return their ids; they start with w = 1 (or the quarantine's), found at once.
 
         Args:
             texts: Keys, the texts that are embedded.
@@ -210,9 +208,6 @@ class MemoryBank:
             values: Their values, stored under ``value_key``.
             embeddings: Shape (len(texts), d); default: the bank's embedder computes them.
             progress: Called as ``progress("store", done, total)``.
-
-        Returns:
-            The ids.
 
         Raises:
             InvalidMemoryError: Anything malformed; nothing was written then.
@@ -259,16 +254,12 @@ class MemoryBank:
         Raises:
             MemoryNotFoundError: An id is not in this bank; nothing was deleted then.
         """
-        ids = list(dict.fromkeys(intake.as_ids(ids)))
-        self._require(ids)
-        with self.state.transaction("delete") as run:
-            run.set(ids, {"deleted": [1.0] * len(ids)})
-        return self.state.run(run.run_id)
+        return self.state.delete(list(self._require(intake.as_ids(ids))))
 
     # ---- weights
 
     def set_weights(self, weights: Mapping[Id, float]) -> Run:
-        """Give memories weights by hand, as one run.
+        """Give memories weights by hand, as one run: ceilings, above which no sweep lets them recover.
 
         Raises:
             MemoryNotFoundError: An id is not in this bank.
@@ -279,14 +270,23 @@ class MemoryBank:
         return self.state.set_weights(weights)
 
     def restore(self, ids: Sequence[Id]) -> Run:
-        """Give memories their full weight back: w = 1, s = 0, not deleted.
+        """Give memories their full weight back, w = 1, s = 0, not deleted, and trust them from now on.
+
+        No sweep or repair lowers them while text and metadata stay as they are; see ``distrust``.
 
         Raises:
             MemoryNotFoundError: An id is not in this bank.
             BankLockedError: A dreamer is at work.
         """
-        self._require(ids := intake.as_ids(ids))
-        return self.state.restore(ids)
+        return self.state.restore({i: one.digest for i, one in self._require(intake.as_ids(ids)).items()})
+
+    def trusted(self) -> list[Id]:
+        """Return the memories that somebody restored and that are as they were then, sorted."""
+        return sorted(read_decisions(self.content, self.state).trusted)
+
+    def distrust(self, ids: Sequence[Id]) -> Run:
+        """Let sweeps judge restored memories again, whose weights stay until then; raises as ``restore``."""
+        return self.state.distrust(list(self._require(intake.as_ids(ids))))
 
     def sweep(
         self,
@@ -339,8 +339,7 @@ class MemoryBank:
             ConfigError: success outside [0, 1], or as many scores as ids are not given.
             MemoryNotFoundError: An id is not in this bank.
         """
-        ids = intake.as_ids(ids)
-        self._require(ids)
+        self._require(ids := intake.as_ids(ids))
         return give_feedback(self.state, ids, scores, success, config)
 
     # ---- journal
@@ -362,19 +361,6 @@ class MemoryBank:
         run = self._writer.undo(run_id)
         apply_quarantine(self.content, self.state)
         return run
-
-    def close(self) -> None:
-        """Write buffered access counts and let the state database go."""
-        self.state.close()
-
-    def __enter__(self) -> MemoryBank:
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f"MemoryBank({self.content.name!r}, where={self.content.where!r})"
 
     # ---- inner
 

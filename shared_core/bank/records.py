@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +23,20 @@ class Record:
     id: str
     text: str
     metadata: Metadata
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of text and metadata, as hexadecimal digits: another text, value or owner has another."""
+        metadata = {name: _rounded(value) for name, value in self.metadata.items()}
+        told = json.dumps([self.text, metadata], sort_keys=True, default=repr)
+        return hashlib.sha256(told.encode()).hexdigest()
+
+
+def _rounded(value: Any) -> Any:
+    """Return a metadata value as a digest tells it: Chroma gives back a float a digit off, and -0 as 0."""
+    if isinstance(value, list):
+        return [_rounded(one) for one in value]
+    return {"float": f"{value + 0.0:.12g}"} if isinstance(value, float) else value
 
 
 @dataclass(frozen=True)

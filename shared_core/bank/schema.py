@@ -36,6 +36,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.schema import CreateIndex, CreateTable
 
+from shared_core.bank.postgres_link import connect_arguments, limit_waiting
 from shared_core.bank.state_url import parse_url, reason_of, shown_url
 from shared_core.errors import DreamError, MissingExtraError, StateError
 
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 SQLITE_BUSY_SECONDS = 30.0
 
 metadata = MetaData()
@@ -142,6 +143,18 @@ keys = Table(
     Column("embedding", LargeBinary),
 )
 
+decisions = Table(
+    "dream_decisions",
+    metadata,
+    Column("bank_id", Integer, primary_key=True),
+    Column("memory_id", Text, primary_key=True),
+    Column("run_id", String(64), primary_key=True),
+    # of either, NULL: the run said nothing about it
+    Column("digest", String(64)),
+    Column("weight", Float(53)),
+    sqlite_with_rowid=False,
+)
+
 tiers = Table(
     "dream_tiers",
     metadata,
@@ -182,7 +195,11 @@ def open_engine(url: str | URL) -> Engine:
     """
     parsed = parse_url(url)
     try:
-        engine = create_engine(parsed, pool_pre_ping=parsed.get_backend_name() != "sqlite")
+        engine = create_engine(
+            parsed,
+            pool_pre_ping=parsed.get_backend_name() != "sqlite",
+            connect_args=connect_arguments(parsed),
+        )
     except NoSuchModuleError as error:
         raise StateError(f"state_url {shown_url(parsed)} names an unknown driver: {error}") from None
     except ModuleNotFoundError as error:
@@ -194,6 +211,7 @@ def open_engine(url: str | URL) -> Engine:
         ) from None
     if engine.dialect.name == "sqlite":
         _configure_sqlite(engine)
+    limit_waiting(engine)
     try:
         _prepare(engine)
     except (SQLAlchemyError, ValueError, TypeError) as error:

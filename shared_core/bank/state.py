@@ -22,6 +22,7 @@ from sqlalchemy.exc import IntegrityError
 from shared_core.bank import journal
 from shared_core.bank.access import Access, AccessCounter
 from shared_core.bank.columns import DEFAULTS, FIELDS, Columns
+from shared_core.bank.deciding import FULL, TAKEN_BACK, write_decisions
 from shared_core.bank.edges import Edge, read_edges
 from shared_core.bank.keys import RetrievalKey, read_keyed, read_keys
 from shared_core.bank.lock import WAIT_SECONDS, BankLock, bank_lock, may_overlap
@@ -176,8 +177,14 @@ class BankState:
         ) as transaction:
             yield transaction
 
+    def delete(self, ids: Sequence[str]) -> Run:
+        """Delete memories softly, as one run that can be undone."""
+        with self.transaction("delete") as run:
+            run.set(ids, {"deleted": [1.0] * len(ids)})
+        return self.run(run.run_id)
+
     def set_weights(self, weights: Mapping[str, float]) -> Run:
-        """Give memories new weights by hand, as one run that can be undone.
+        """Give memories new weights by hand, as one run that can be undone; they never recover above these.
 
         Raises:
             InvalidMemoryError: A weight is not a number in [0, 1].
@@ -188,18 +195,37 @@ class BankState:
                 raise InvalidMemoryError(f"weight {weight!r} of {memory_id!r} is outside [0, 1]")
         with self.lock("reweight") as lock, self.transaction("reweight", lock=lock) as run:
             run.set(list(weights), {"weight": list(weights.values())})
+            ceilings = {memory_id: float(weight) for memory_id, weight in weights.items()}
+            write_decisions(run.connection, self.bank_id, run.run_id, weights=ceilings)
         return self.run(run.run_id)
 
-    def restore(self, ids: Sequence[str]) -> Run:
-        """Give memories their full weight back: w = 1, s = 0, not deleted.
+    def restore(self, digests: Mapping[str, str]) -> Run:
+        """Give memories their full weight back, w = 1, s = 0, not deleted, and trust them from now on.
+
+        Args:
+            digests: ``Record.digest`` of each memory: what is trusted is what was looked at.
 
         Raises:
             BankLockedError: A dreamer is at work.
         """
-        ids = list(dict.fromkeys(ids))
+        ids = list(digests)
         names = ("weight", "suspicion", "deleted")
         with self.lock("restore") as lock, self.transaction("restore", lock=lock) as run:
             run.set(ids, {name: [DEFAULTS[name]] * len(ids) for name in names})
+            ceilings = dict.fromkeys(ids, FULL)
+            write_decisions(run.connection, self.bank_id, run.run_id, digests=digests, weights=ceilings)
+        return self.run(run.run_id)
+
+    def distrust(self, ids: Sequence[str]) -> Run:
+        """Let sweeps judge memories again that were restored; their weights stay as they are until then.
+
+        Raises:
+            BankLockedError: A dreamer is at work.
+        """
+        with self.lock("distrust") as lock, self.transaction("distrust", lock=lock) as run:
+            taken_back = dict.fromkeys(ids, TAKEN_BACK)
+            write_decisions(run.connection, self.bank_id, run.run_id, digests=taken_back)
+            run.report = {"memories": len(taken_back)}
         return self.run(run.run_id)
 
     # ---- access statistics

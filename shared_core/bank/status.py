@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shared_core.bank.deciding import read_decisions
 from shared_core.bank.derived import is_derived
 from shared_core.bank.quarantine import FULL, quarantined_ids
 
@@ -43,8 +44,10 @@ class BankStatus:
     """0.1 <= w < 0.5."""
     forgotten: int
     """w < 0.1."""
-    suspects: list[dict[str, float | str]]
+    suspects: list[dict[str, float | str]] = field(repr=False)
     """Lowest weights first, at most 20, those in quarantine left out: id, weight, suspicion."""
+    trusted: int
+    """Memories that somebody restored and that are as they were then: no sweep lowers them."""
     orphans: int
     """Memories with state that are no longer in the collection (whole collection only)."""
     locked_by: str | None
@@ -60,7 +63,7 @@ class BankStatus:
     """Retrieval keys of the memories."""
     edges: int
     """Edges between the memories, those that dreams wrote."""
-    runs: list[Run]
+    runs: list[Run] = field(repr=False)
     """The last five; a dream cycle's repairs are in it."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -100,6 +103,7 @@ def bank_status(content: ChromaContent, state: BankState) -> BankStatus:
             {"id": kept[row], "weight": float(weight[row]), "suspicion": float(suspicion[row])}
             for row in lowest
         ],
+        trusted=len(read_decisions(content, state).trusted),
         orphans=0 if content.where else len(state.known_ids() - set(ids)),
         locked_by=state.lock_holder(),
         quarantine=None if state.unseen_weight == FULL else state.unseen_weight,

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shared_core.bank.columns import can_have_state
+from shared_core.bank.deciding import Decisions, read_decisions
 from shared_core.bank.derived import is_derived
 from shared_core.bank.diagnosing import Diagnosed, diagnose
 from shared_core.bank.following import Followed, follow_sources
-from shared_core.bank.intake import has_direction
 from shared_core.bank.status import FORGOTTEN
 from shared_core.bank.stored_vectors import read_vectors
 from shared_core.config import ForgettingConfig
@@ -37,7 +37,7 @@ REPORTED_SUSPECTS = 50
 
 @dataclass(frozen=True, kw_only=True)
 class Suspect:
-    """A memory whose weight a sweep lowered."""
+    """A memory whose weight a sweep lowered, or would have lowered were it not trusted."""
 
     id: str
     weight_before: float
@@ -71,13 +71,22 @@ class SweepReport:
     raised: int
     forgotten: int
     """Memories with w < 0.1 after the sweep."""
-    suspects: list[Suspect]
+    suspects: list[Suspect] = field(repr=False)
     """The most lowered ones, lowest weight first, at most 50."""
-    trace: list[dict[str, float | None]]
-    """Per iteration: mean, std and threshold of R (None where terms decided), abnormal count, mean weight."""
+    trusted: int
+    """Memories that a person restored and that are as they were then: a sweep never lowers them."""
+    spared: int
+    """Of those that took part, how many it doubts all the same: trust is all that keeps their weight."""
+    spared_suspects: list[Suspect] = field(repr=False)
+    """These, in the bank's order, at most 50; they have the weight that they keep."""
+    trace: list[dict[str, float | None]] = field(repr=False)
+    """Per iteration: mean, std and threshold of R (None where terms decided), abnormal count, mean weight.
+
+    As if nobody had decided anything.
+    """
     seconds: float
-    config: dict[str, Any]
-    warnings: list[str] = field(default_factory=list)
+    config: dict[str, Any] = field(repr=False)
+    warnings: list[str] = field(default_factory=list, repr=False)
     """What keeps the terms of preset ``hardened`` from seeing everything."""
     ids: list[str] = field(default_factory=list, repr=False)
     """All memories that took part, in the order of ``activation``."""
@@ -90,7 +99,10 @@ class SweepReport:
         """Return plain JSON values, without the per-memory arrays."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
         del values["ids"], values["activation"], values["weights"]
-        return {**values, "suspects": [asdict(suspect) for suspect in self.suspects]}
+        lists = {
+            name: [asdict(one) for one in getattr(self, name)] for name in ("suspects", "spared_suspects")
+        }
+        return {**values, **lists}
 
 
 @traced("dream.sweep", told.sweep, logged=True)
@@ -120,7 +132,7 @@ def sweep_bank(
         vectors = read_vectors(content)
         ids = vectors.ids
         columns = state.columns()
-        usable = _usable(ids, vectors.directed, columns.gather(ids, "deleted"))
+        usable = usable_rows(ids, vectors.directed, columns.gather(ids, "deleted"))
         part = vectors.only(usable)
         kept = part.ids
         before = SweepState(*(columns.gather(kept, n) for n in ("weight", "suspicion", "consolidation")))
@@ -137,10 +149,13 @@ def sweep_bank(
             unit_moments=part.moments,
             arrays=arrays,
         )
+        decisions = read_decisions(content, state)
+        result, spared = decisions.heeded(kept, before, result, config)
         new = zip(result.weights.tolist(), result.suspicion.tolist(), strict=True)
-        followed = follow_sources(bank, ids, dict(zip(kept, new, strict=True)))
+        followed = follow_sources(bank, ids, dict(zip(kept, new, strict=True)), decisions.trusted)
         skipped = sum(not is_derived(memory_id) for memory_id in ids) - len(kept)
         report = _report(kept, before, result, config, diagnosed, followed, dry_run=dry_run, skipped=skipped)
+        report |= _trust(kept, before, result, diagnosed, decisions, spared)
         run_id = None
         if not dry_run:
             with state.transaction("sweep", lock=lock) as run:
@@ -175,12 +190,8 @@ def _changed(
     return [ids[row] for row in np.flatnonzero(rows)], values
 
 
-def usable_rows(ids: list[str], embeddings: FloatArray, deleted: FloatArray) -> BoolArray:
+def usable_rows(ids: list[str], directed: BoolArray, deleted: FloatArray) -> BoolArray:
     """Return which memories take part in a sweep, shape (len(ids),); derived ones never do."""
-    return _usable(ids, has_direction(embeddings), deleted) if ids else np.zeros(0, bool)
-
-
-def _usable(ids: list[str], directed: BoolArray, deleted: FloatArray) -> BoolArray:
     storable = np.fromiter((can_have_state(i) and not is_derived(i) for i in ids), bool, len(ids))
     usable: BoolArray = directed & (deleted == 0.0) & storable
     return usable
@@ -212,22 +223,53 @@ def _report(
         "suspects": [
             _follower(followed, row - len(ids))
             if row >= len(ids)
-            else Suspect(
-                id=ids[row],
-                weight_before=float(before.weights[row]),
-                weight=float(result.weights[row]),
-                suspicion=float(result.suspicion[row]),
-                activation=float(result.activation[row]),
-                abnormal=int(result.abnormal_counts[row]),
-                reason=diagnosed.reason(row),
-                terms=diagnosed.values(row),
-            )
+            else _suspect(ids, before, result, diagnosed, row)
             for row in order
         ],
         "trace": [asdict(step) for step in result.trace],
         "config": config.to_dict(),
-        "warnings": diagnosed.warnings,
     }
+
+
+def _trust(
+    ids: list[str],
+    before: SweepState,
+    result: SweepResult,
+    diagnosed: Diagnosed,
+    decisions: Decisions,
+    spared: BoolArray,
+) -> dict[str, Any]:
+    """Return what the report says of trusted memories; whom it doubts among them stands in its warnings."""
+    rows = np.flatnonzero(spared).tolist()
+    warnings = list(diagnosed.warnings)
+    if rows:
+        warnings.append(
+            f"{len(rows)} of {len(decisions.trusted)} trusted memories would lose weight, such as "
+            f"{ids[rows[0]]!r}: `dream explain` says why, `dream distrust` ends the trust"
+        )
+    return {
+        "trusted": len(decisions.trusted),
+        "spared": len(rows),
+        "spared_suspects": [
+            _suspect(ids, before, result, diagnosed, row) for row in rows[:REPORTED_SUSPECTS]
+        ],
+        "warnings": warnings,
+    }
+
+
+def _suspect(
+    ids: list[str], before: SweepState, result: SweepResult, diagnosed: Diagnosed, row: int
+) -> Suspect:
+    return Suspect(
+        id=ids[row],
+        weight_before=float(before.weights[row]),
+        weight=float(result.weights[row]),
+        suspicion=float(result.suspicion[row]),
+        activation=float(result.activation[row]),
+        abnormal=int(result.abnormal_counts[row]),
+        reason=diagnosed.reason(row),
+        terms=diagnosed.values(row),
+    )
 
 
 def _follower(followed: Followed, row: int) -> Suspect:

@@ -18,6 +18,7 @@ import numpy as np
 from sqlalchemy import Connection, Engine, insert, select, update
 
 from shared_core.bank.columns import DEFAULTS, FIELDS, can_have_state
+from shared_core.bank.deciding import FULL, TAKEN_BACK, write_decisions
 from shared_core.bank.derived import is_derived
 from shared_core.bank.schema import among, banks, bulk_insert, changes, memories, runs, upsert, writing
 from shared_core.errors import InvalidMemoryError, StateError
@@ -137,6 +138,9 @@ class StateTransaction:
                 if name != "deleted" and row[name] != default
             ]
         rows = [{**row, **start} for row in old.values()]
+        # nor is what was decided about that one a word about this one
+        taken_back, ended = dict.fromkeys(old, TAKEN_BACK), dict.fromkeys(old, FULL)
+        write_decisions(self.connection, self._bank_id, self.run_id, digests=taken_back, weights=ended)
         if self.unseen_weight != DEFAULTS["weight"]:
             new = [memory_id for memory_id in ids if memory_id not in stored]
             journal += [(memory_id, "weight", DEFAULTS["weight"], self.unseen_weight) for memory_id in new]

@@ -12,6 +12,7 @@ from weakref import WeakValueDictionary
 from sqlalchemy import URL, Engine, select
 from sqlalchemy.exc import SQLAlchemyError
 
+from shared_core.bank import postgres_link
 from shared_core.bank.schema import banks, reading
 
 _QUERY = "SELECT version FROM dream_banks WHERE bank_id = %s"
@@ -42,6 +43,8 @@ class SharedConnection:
             return int(cursor.fetchone()[0])
         except (engine.dialect.loaded_dbapi.Error, SQLAlchemyError, TypeError, ValueError):
             self.close()
+            # those of the pool broke with it, and each would be waited for
+            engine.dispose()
             return None
         finally:
             self._guard.release()
@@ -60,8 +63,10 @@ class SharedConnection:
 
     def _open(self, engine: Engine) -> None:
         pooled = engine.raw_connection()
-        connection = pooled.driver_connection
+        connection: Any = pooled.driver_connection
         pooled.detach()
+        if hasattr(connection, "answer_seconds"):
+            connection.answer_seconds = postgres_link.PROBE_SECONDS
         self._connection, self._owner = connection, os.getpid()
         self._connection.rollback()
         self._connection.autocommit = True

@@ -74,6 +74,7 @@ def cycle(
     session_key: dream_options.SessionKey = None,
     speaker_key: dream_options.SpeakerKey = None,
     time_key: dream_options.TimeKey = None,
+    tenant_key: dream_options.TenantKeys = None,
     state: options.State = None,
     where: options.Where = None,
     as_json: options.AsJson = False,
@@ -87,7 +88,13 @@ def cycle(
     from shared_core.agents import DreamConfig
 
     chosen = {"rounds": rounds, "probes": probes, "partitions": partitions, "repairs": repairs}
-    config = DreamConfig(**chosen, seconds=seconds, seed=seed, groundwork=not no_groundwork)
+    config = DreamConfig(
+        **chosen,
+        seconds=seconds,
+        seed=seed,
+        groundwork=not no_groundwork,
+        tenant_keys=tuple(tenant_key) if tenant_key else None,
+    )
     opened = _opened(agents, model, adapters, calls, config)
     with options.open_bank(location, collection, state, where) as bank:
         bank.embedder = options.fitting_embedder(bank, embedder, "a dream embeds its questions")

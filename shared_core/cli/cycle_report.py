@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from shared_core.cli.console import number, safe, say, show
+from shared_core.language.counting import counted
 
 if TYPE_CHECKING:
     from shared_core.agents import CycleReport, KeptRepair, ProposedRepair, RoundReport
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 SHOWN_REPAIRS = 20
 SHOWN_WEIGHTS = 3
 LINE = 200
+OWNER = 24
 
 
 def show_report(report: CycleReport, model: str | None, undo: str) -> None:
@@ -42,15 +44,21 @@ def show_report(report: CycleReport, model: str | None, undo: str) -> None:
 def _say_what_came_of_it(report: CycleReport) -> None:
     asked = sum(one.probes for one in report.rounds if one.number)
     kept = len(report.repairs)
-    parts = [f"{report.memories} memories, {report.usable} of them may be asked about and quoted"]
+    parts = [f"{counted(report.memories, 'memory')}, {report.usable} of them may be asked about and quoted"]
     if asked:
         f1 = f"mean F1 {number(report.f1_before)} before, {number(report.f1_after)} after"
-        parts.append(f"{asked} questions, {f1}")
+        parts.append(f"{counted(asked, 'question')}, {f1}")
     else:
         parts.append("no question was asked")
     verb = "would be made" if report.dry_run else "kept"
-    parts.append(f"{kept} {'repair' if kept == 1 else 'repairs'} {verb}, in {report.seconds:.1f} s")
+    parts.append(f"{counted(kept, 'repair')} {verb}, in {report.seconds:.1f} s")
     say("; ".join(parts) + ("; dry run, nothing was changed" if report.dry_run else ""))
+    if named := report.config.get("tenant_keys"):
+        say(
+            Text("kept apart by ")
+            .append(safe(", ".join(named)))
+            .append(f": {counted(report.tenants, 'owner')}, {report.dreamt} of them dreamt")
+        )
     say(_ended(report))
 
 
@@ -59,8 +67,8 @@ def _ended(report: CycleReport) -> str:
     stays = "nothing was changed" if report.dry_run or not report.repairs else "what it repaired stays"
     return {
         "converged": f"it ended because its questions are answered (mean F1 of {config['tau']} or more)",
-        "rounds": f"it ended after {config['rounds']} rounds",
-        "repairs": f"it ended after {config['repairs']} repairs: run it again for more",
+        "rounds": f"it ended after {counted(config['rounds'], 'round')}",
+        "repairs": f"it ended after {counted(config['repairs'], 'repair')}: run it again for more",
         "seconds": f"it ended after {config['seconds']:g} s: run it again, or give it more --seconds",
         "cancelled": f"it was stopped: {stays}",
     }[report.stopped_by]
@@ -68,7 +76,9 @@ def _ended(report: CycleReport) -> str:
 
 def _say_who_answered(agents: Mapping[str, Any], model: str) -> None:
     asked = f"{agents['answered']} of {agents['asked']} questions answered, {agents['retried']} asked twice"
-    spent = f"{agents['calls']} calls, {agents['tokens']} tokens, {agents['seconds']:.1f} s"
+    spent = (
+        f"{counted(agents['calls'], 'call')}, {counted(agents['tokens'], 'token')}, {agents['seconds']:.1f} s"
+    )
     say(Text("model ").append(safe(model)).append(f": {asked}; {spent}"))
     rows = [
         (agent, times, safe(reason))
@@ -83,9 +93,11 @@ def _show_rounds(rounds: list[RoundReport]) -> None:
     if not rounds:
         return
     say()
+    owned = any(one.tenant for one in rounds)
     rows = [
         (
             one.number or "groundwork",
+            *([_owner(one)] if owned else []),
             one.pages,
             one.targets,
             one.probes,
@@ -99,12 +111,16 @@ def _show_rounds(rounds: list[RoundReport]) -> None:
         for one in rounds
     ]
     headers = ["pages", "asked", "questions", "failed", "F1 before", "after", "kept", "took", "found"]
-    show(["round", *headers], rows)
+    show(["round", *(["owner"] if owned else []), *headers], rows)
     refused: Counter[str] = Counter()
     for one in rounds:
         refused.update(one.rejected)
     for reason, times in refused.most_common():
         say(Text(f"not kept, {times}: ").append(safe(reason, LINE)))
+
+
+def _owner(one: RoundReport) -> Text:
+    return safe(", ".join(f"{value}" for value in one.tenant.values()) or "-", OWNER)
 
 
 def _show_repairs(report: CycleReport) -> None:
@@ -137,6 +153,6 @@ def _lines(proposal: ProposedRepair) -> Iterator[Text]:
         for position, (memory_id, weight) in enumerate(few):
             line.append(", " if position else "").append(safe(memory_id, 40)).append(f" to {number(weight)}")
         yield line.append(f" and {more} more" if more else "")
-    counts = [(proposal.keys, "retrieval keys"), (proposal.edges, "edges")]
-    if written := [f"{count} {name}" for count, name in counts if count]:
+    counts = [(proposal.keys, "retrieval key"), (proposal.edges, "edge")]
+    if written := [counted(count, name) for count, name in counts if count]:
         yield Text(", ".join(written))

@@ -50,6 +50,16 @@ TimeKey = Annotated[
         show_default=False,
     ),
 ]
+TenantKeys = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option(
+        "--tenant-key",
+        metavar="NAME",
+        help="Metadata field that says whose a memory is: each owner's memories dream by themselves. May be "
+        "given several times; default: those of an earlier dream.",
+        show_default=False,
+    ),
+]
 
 
 def graph_keys_of(**given: str | None) -> GraphKeys:

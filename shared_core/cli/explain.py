@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 LINE = 300
 SHOWN_IDS = 8
+DECIDED = {"restore": "trusted", "distrust": "no longer trusted", "reweight": "a ceiling"}
 
 
 def explain(
@@ -27,6 +28,7 @@ def explain(
     seed: term_options.Seed = 0,
     term: term_options.TermNames = None,
     without: term_options.Without = None,
+    repeated: term_options.Repeated = "report",
     embedder: term_options.EmbedderName = None,
     value_key: term_options.ValueKey = None,
     origin_key: term_options.OriginKey = None,
@@ -41,7 +43,7 @@ def explain(
     Example: dream explain m42 ./chroma --collection memories --value-key answer
     """
     memory_id, location = options.sort_out(memory_id, location)
-    config = term_options.configured(preset, agent, term, without, seed=seed)
+    config = term_options.configured(preset, agent, term, without, repeated, seed=seed)
     with options.open_bank(
         location, collection, state, where, value_key=value_key, origin_key=origin_key
     ) as bank:
@@ -70,6 +72,10 @@ def _say_what_it_is(found: Explanation) -> None:
         f"weight {number(state.weight)}, suspicion {number(state.suspicion)}, consolidation "
         f"{number(state.consolidation)}" + (", softly deleted" if state.deleted else "")
     )
+    if found.trusted:
+        say("trusted: somebody restored it, and no sweep lowers it (dream distrust takes that back)")
+    if found.ceiling < 1.0:
+        say(f"its weight was set by hand: no sweep raises it above {number(found.ceiling)}")
     for warning in found.warnings:
         say(Text.assemble(("warning: ", "yellow"), safe(warning, LINE)))
     if found.quotes:
@@ -119,7 +125,9 @@ def _say_what_changed_it(found: Explanation) -> None:
         parts = [
             f"{name} {number(before)} to {number(after)}" for name, (before, after) in run.values.items()
         ]
+        parts += ["text"] if run.rewrote else []
+        parts += [DECIDED[run.kind]] if run.decided and run.kind in DECIDED else []
         # an addition is journalled as the end of a soft deletion
-        what = "added" if run.kind == "add" else ", ".join([*parts, "text"] if run.rewrote else parts)
+        what = "added" if run.kind == "add" else ", ".join(parts)
         rows.append((run.run_id, run.kind, run.status, moment(run.created_at), what))
     show(["run", "kind", "status", "when", "changed"], rows)

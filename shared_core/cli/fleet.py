@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
@@ -13,6 +13,7 @@ from shared_core.cli import dream_options, options
 from shared_core.cli.console import emit, progress_bar, safe, say, show
 from shared_core.cli.interrupt import Interrupted, stop_on_interrupt
 from shared_core.errors import ConfigError, DreamError
+from shared_core.language.counting import counted
 
 if TYPE_CHECKING:
     from shared_core.fleet import FleetJob, FleetOutcome, FleetReport
@@ -113,7 +114,12 @@ def fleet(
     from shared_core.agents import DreamConfig
     from shared_core.fleet import DreamFleet, FleetConfig
 
-    chosen = {"rounds": rounds, "probes": probes, "partitions": partitions, "repairs": repairs}
+    chosen: dict[str, Any] = {
+        "rounds": rounds,
+        "probes": probes,
+        "partitions": partitions,
+        "repairs": repairs,
+    }
     config = FleetConfig(
         dream=DreamConfig(**chosen, seconds=seconds, seed=seed, groundwork=not no_groundwork),
         graph_keys=dream_options.graph_keys_of(session=session_key, speaker=speaker_key, time=time_key),
@@ -161,15 +167,20 @@ def _jobs(
     found = [jobs_of_tenants(source, name, tenant_key, state=state) for name in names]
     without = sum(count for _, count in found)
     if without:
-        typer.echo(f"dream: {without} memories have no plain {tenant_key!r} and dream in no bank", err=True)
+        typer.echo(
+            f"dream: no plain {tenant_key!r} have {counted(without, 'memory')}, which no bank dreams of",
+            err=True,
+        )
     return [job for jobs, _ in found for job in jobs]
 
 
 def _show(report: FleetReport, out: Path | None) -> None:
     told = ", ".join(f"{count} {status}" for status, count in report.counts.items() if count)
-    hands = f"{report.workers} workers" if report.workers else "one process"
-    lost = f", {report.lost_workers} workers died and were replaced" if report.lost_workers else ""
-    say(f"{told}; {report.repairs} repairs in {report.seconds:.1f} s by {hands}{lost}")
+    hands = counted(report.workers, "worker") if report.workers else "one process"
+    lost = (
+        f", replaced for having died: {counted(report.lost_workers, 'worker')}" if report.lost_workers else ""
+    )
+    say(f"{told}; {counted(report.repairs, 'repair')} in {report.seconds:.1f} s by {hands}{lost}")
     ranked = sorted(report.outcomes, key=lambda outcome: ORDER.index(outcome.status))
     if ranked:
         show(HEADERS, [_row(outcome) for outcome in ranked[:SHOWN]])

@@ -10,6 +10,7 @@ from rich.text import Text
 from shared_core.cli import options, term_options
 from shared_core.cli.console import emit, number, progress_bar, safe, say, show
 from shared_core.errors import ConfigError
+from shared_core.language.counting import counted
 
 SHOWN_SUSPECTS = 10
 WARNING_WIDTH = 300
@@ -31,6 +32,7 @@ def forget(
     ] = "cpu",
     term: term_options.TermNames = None,
     without: term_options.Without = None,
+    repeated: term_options.Repeated = "report",
     embedder: term_options.EmbedderName = None,
     value_key: term_options.ValueKey = None,
     origin_key: term_options.OriginKey = None,
@@ -54,7 +56,7 @@ def forget(
     """
     given = {"seed": seed, "device": device, "iterations": iterations}
     overrides = {name: value for name, value in given.items() if value is not None}
-    config = term_options.configured(preset, agent, term, without, **overrides)
+    config = term_options.configured(preset, agent, term, without, repeated, **overrides)
     if dry_run and quarantine is not None:
         raise ConfigError("--dry-run changes nothing and --quarantine does: give one of them")
     opened = {"value_key": value_key, "origin_key": origin_key, "quarantine": quarantine}
@@ -71,9 +73,10 @@ def forget(
         emit({**report.to_dict(), "quarantined_before": waiting})
         return
     say(
-        f"{report.memories} memories, {report.lowered} lowered, {report.raised} raised, "
+        f"{counted(report.memories, 'memory')}, {report.lowered} lowered, {report.raised} raised, "
         f"{report.forgotten} forgotten (w < 0.1), in {report.seconds:.1f} s"
-        + (f"; {report.followed} derived ones follow what they quote" if report.followed else "")
+        + (f"; following sources: {counted(report.followed, 'derived memory')}" if report.followed else "")
+        + (f"; {report.trusted} trusted" if report.trusted else "")
         + ("; dry run, nothing was changed" if dry_run else "")
     )
     if waiting:

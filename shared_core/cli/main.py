@@ -18,6 +18,7 @@ from shared_core.cli import (
     agent,
     cycle,
     demo,
+    distrust,
     doctor,
     explain,
     figures,
@@ -39,6 +40,7 @@ from shared_core.cli import (
     train_data,
     train_lora,
     train_policy,
+    trusted,
     ui,
     undo,
 )
@@ -71,6 +73,8 @@ app.command("status")(status.status)
 app.command("log")(log.log)
 app.command("undo")(undo.undo)
 app.command("restore")(restore.restore)
+app.command("trusted")(trusted.trusted)
+app.command("distrust")(distrust.distrust)
 app.command("explain")(explain.explain)
 app.command("report")(report.report)
 app.command("ui")(ui.ui)

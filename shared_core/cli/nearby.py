@@ -67,7 +67,7 @@ def _adding(kind: type[DreamError], more: Callable[[], str]) -> Iterator[None]:
     except kind as error:
         if not (said := more()):
             raise
-        raise kind(f"{error}{said}") from None
+        raise type(error)(f"{error}{said}") from None
 
 
 def _elsewhere(location: str, collection: str) -> str:

@@ -1,4 +1,4 @@
-"""``dream restore``: give memories their full weight back."""
+"""``dream restore``: give a memory its full weight back, and trust it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ def restore(
     where: options.Where = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Give one memory its full weight back, or bring it back after a soft deletion.
+    """Give one memory its full weight back, or bring it back after a soft deletion, and trust it.
+
+    No sweep and no repair lowers it from then on, until its text or metadata change, or `dream distrust`.
 
     Example: dream restore m42 ./chroma --collection memories
     """
@@ -29,8 +31,6 @@ def restore(
     if as_json:
         emit(run.to_dict())
         return
-    if not run.changes:
-        say(f"{memory_id} had its full weight already")
-        return
     undo = options.command("undo", run.run_id, location, collection, state, where)
-    say(f"restored {memory_id}; undo it with: {undo}")
+    done = f"restored {memory_id}" if run.changes else f"{memory_id} had its full weight already"
+    say(f"{done}; it is trusted from now on; undo it with: {undo}")

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from shared_core.cli.console import moment, number, safe, show
+from shared_core.language.counting import counted
 
 if TYPE_CHECKING:
     from shared_core.bank.journal import Run
 
 LINE = 100
-COUNTED = {"derived": "derived", "reweighted": "reweighted", "keys": "keys", "edges": "edges"}
+COUNTED = {"derived": "derived memory", "reweighted": "new weight", "keys": "key", "edges": "edge"}
 
 
 def show_runs(runs: Sequence[Run]) -> None:
@@ -39,21 +40,21 @@ def what_it_did(run: Run) -> Text:
     """
     report = run.report
     if run.kind == "repair":
-        parts = [f"{count} {name}" for key, name in COUNTED.items() if (count := _count(report.get(key)))]
+        parts = [counted(count, name) for key, name in COUNTED.items() if (count := _count(report.get(key)))]
         what = f"{report.get('operation', '')}: {', '.join(parts)}; {report.get('reason', '')}"
         return safe(what, LINE)
     if run.kind == "cycle":
         return safe(_cycle(report), LINE)
     if run.kind == "undo" and "kind" in report:
         children = _count(report.get("children"))
-        return safe(f"{report['kind']}" + (f" with {children} repairs" if children else ""), LINE)
+        return safe(f"{report['kind']}" + (f" with {counted(children, 'repair')}" if children else ""), LINE)
     return Text("")
 
 
 def _cycle(report: dict[str, Any]) -> str:
     if "repairs" not in report:
         return str(report.get("state", ""))
-    parts = [f"{_count(report['repairs'])} repairs"]
+    parts = [counted(_count(report["repairs"]), "repair")]
     before, after = report.get("f1_before"), report.get("f1_after")
     if isinstance(before, float) and isinstance(after, float):
         parts.append(f"F1 {number(before)} to {number(after)}")

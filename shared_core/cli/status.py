@@ -5,6 +5,7 @@ from __future__ import annotations
 from shared_core.cli import options
 from shared_core.cli.console import emit, number, safe, say, show
 from shared_core.cli.runs import show_runs
+from shared_core.language.counting import counted
 
 
 def status(
@@ -25,17 +26,25 @@ def status(
         emit(found.to_dict())
         return
     say(
-        f"{found.collection}: {found.memories} memories, d = {number(found.dimension)}, {found.space}; "
-        f"mean weight {number(found.mean_weight)}"
+        f"{found.collection}: {counted(found.memories, 'memory')}, d = {number(found.dimension)}, "
+        f"{found.space}; mean weight {number(found.mean_weight)}"
     )
-    say(f"  {found.full} with full weight, {found.reduced} reduced (w < 1), {found.deleted} softly deleted,")
-    say(f"  {found.weakened} weakened (w < 0.5), {found.forgotten} forgotten (w < 0.1)")
+    lower = {
+        "reduced (0.5 <= w < 1)": found.reduced,
+        "weakened (0.1 <= w < 0.5)": found.weakened,
+        "forgotten (w < 0.1)": found.forgotten,
+        "softly deleted": found.deleted,
+    }
+    told = [f"{count} {name}" for name, count in lower.items() if count]
+    say(f"  {', '.join([f'{found.full} with full weight', *told])}")
     if found.derived or found.keys or found.edges or found.taken_back:
         undone = f"; {found.taken_back} of undone repairs, softly deleted" if found.taken_back else ""
         say(
-            f"  from dreams: {found.derived} derived memories{undone}; {found.keys} retrieval keys, "
-            f"{found.edges} edges"
+            f"  from dreams: {counted(found.derived, 'derived memory')}{undone}; "
+            f"{counted(found.keys, 'retrieval key')}, {counted(found.edges, 'edge')}"
         )
+    if found.trusted:
+        say(f"  {found.trusted} trusted: no sweep lowers them (dream trusted)")
     if found.quarantine is not None:
         weight = number(found.quarantine)
         say(f"  {found.quarantined} in quarantine (w = {weight} until a sweep has seen them)")

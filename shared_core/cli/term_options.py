@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from shared_core.cli import complete, options
-from shared_core.config import ForgettingConfig
+from shared_core.config import CouplingConfig, ForgettingConfig
 from shared_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -59,17 +59,32 @@ Without = Annotated[
         metavar="NAME", help="The preset's terms without this one; may be repeated.", show_default=False
     ),
 ]
+Repeated = Annotated[
+    str,
+    typer.Option(
+        help="For hardened: memories of different content that state the same long stretch of words: report, "
+        "flag or ignore them."
+    ),
+]
 
 
 def configured(
-    preset: str, agent: str, terms: Sequence[str] | None, without: Sequence[str] | None, **overrides: Any
+    preset: str,
+    agent: str,
+    terms: Sequence[str] | None,
+    without: Sequence[str] | None,
+    repeated: str,
+    **overrides: Any,
 ) -> ForgettingConfig:
     """Return a preset with its terms chosen.
 
     Raises:
-        ConfigError: A term is unknown, or left out and not among the preset's.
+        ConfigError: A term is unknown, or left out and not among the preset's, or ``repeated`` is none of its
+            three ways.
     """
     from shared_core.dynamics.terms import find_term
+
+    overrides["coupling"] = CouplingConfig(repeated=repeated)  # type: ignore[arg-type]
 
     config = ForgettingConfig.preset(preset, agent.replace("-", "_"), **overrides)  # type: ignore[arg-type]
     chosen = tuple(dict.fromkeys(terms)) if terms else config.terms

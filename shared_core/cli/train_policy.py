@@ -11,6 +11,7 @@ from shared_core.cli import dream_options, options
 from shared_core.cli.console import emit, number, progress_bar, say, show
 from shared_core.cli.interrupt import Interrupted, stop_on_interrupt
 from shared_core.errors import ConfigError
+from shared_core.language.counting import counted
 
 if TYPE_CHECKING:
     from shared_core.training import PolicyReport
@@ -90,9 +91,9 @@ def policy(
 def _show(report: PolicyReport) -> None:
     learning = report.learning
     say(
-        f"{report.memories} memories, {report.cases} questions failed, {report.tried} repairs were tried for "
-        f"them; the policy of {report.parameters} numbers decides {learning.changed} otherwise than the "
-        f"rules ({report.seconds:.1f} s)"
+        f"{counted(report.memories, 'memory')}, {counted(report.cases, 'question')} failed, tried for them: "
+        f"{counted(report.tried, 'repair')}; the policy of {report.parameters} numbers decides "
+        f"{learning.changed} otherwise than the rules ({report.seconds:.1f} s)"
     )
     rules, trained = report.held_out_rules, report.held_out_policy
     show(
@@ -104,7 +105,7 @@ def _show(report: PolicyReport) -> None:
             ["held-out repairs", rules.repairs, trained.repairs, "-"],
         ],
     )
-    asked = f"{trained.probes + trained.fresh} questions about memories that it never saw"
+    asked = f"{counted(trained.probes + trained.fresh, 'question')} about memories that it never saw"
     gained = f"it gains {number(trained.gain)} on {asked}, the rules {number(rules.gain)}"
     say(f"{gained}: {'it is used' if report.used else 'it is not used, the rules go on deciding'}")
     say(f"saved as {report.path}")

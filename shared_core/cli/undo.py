@@ -9,6 +9,7 @@ import typer
 from shared_core.cli import options
 from shared_core.cli.console import emit, say
 from shared_core.cli.nearby import runs_offered
+from shared_core.language.counting import counted
 
 
 def undo(
@@ -34,6 +35,6 @@ def undo(
     repairs = len(done.report.get("children", []))
     say(
         f"undid {undone} {run_id}"
-        + (f" with its {repairs} repairs" if repairs else "")
-        + f", {done.changes} changes taken back; redo it with: {redo}"
+        + (f" with its {counted(repairs, 'repair')}" if repairs else "")
+        + f", {counted(done.changes, 'change')} taken back; redo it with: {redo}"
     )

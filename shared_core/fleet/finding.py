@@ -21,7 +21,7 @@ def jobs_of_collections(location: str, *, state: str | None = None) -> list[Flee
         state: SQLAlchemy URL of all their states; None as for ``MemoryBank.open``.
 
     Raises:
-        BankNotFoundError: Nothing there, or the server does not answer.
+        BankNotFoundError: Nothing there, or (BankUnreachableError) the server does not answer.
         ConfigError: It holds no collection.
     """
     with opened_client(location) as client:

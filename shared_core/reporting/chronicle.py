@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shared_core.bank.history import keys_written, text_changes, touched, weight_changes
+from shared_core.language.counting import counted
 from shared_core.reporting.choosing import shown
 from shared_core.reporting.data import IdText, RepairRow, RunRow, WeightShift
 from shared_core.reporting.shell import argument
@@ -28,6 +29,7 @@ TOLD = (
     "update",
     "delete",
     "restore",
+    "distrust",
     "reweight",
     "quarantine",
     "recover",
@@ -101,7 +103,7 @@ def _of_cycle(run: Run) -> str:
     if "repairs" not in report:
         return str(report.get("state", "it did not end"))
     ended = f", ended by {report['stopped_by']}" if "stopped_by" in report else ""
-    return _counted(_count(report["repairs"]), "repair") + ended
+    return counted(_count(report["repairs"]), "repair") + ended
 
 
 def _of_repair(run: Run) -> str:
@@ -110,7 +112,7 @@ def _of_repair(run: Run) -> str:
 
 def _of_undo(run: Run) -> str:
     children = _count(run.report.get("children"))
-    with_them = f" with its {_counted(children, 'repair')}" if children else ""
+    with_them = f" with its {counted(children, 'repair')}" if children else ""
     return f"took back {run.report.get('kind', 'a run')} {run.target or ''}{with_them}"
 
 
@@ -119,7 +121,7 @@ def _of_quarantine(run: Run) -> str:
 
 
 def _of_recovery(run: Run) -> str:
-    return f"removed {_counted(_count(run.report.get('removed')), 'record')} of a repair whose process died"
+    return f"removed {counted(_count(run.report.get('removed')), 'record')} of a repair whose process died"
 
 
 TELL: Mapping[str, Callable[[Run], str]] = {
@@ -216,7 +218,3 @@ def _count(value: Any) -> int:
 
 def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
-
-
-def _counted(count: int, name: str) -> str:
-    return f"{count:,} {name}{'' if count == 1 else 's'}"

@@ -80,6 +80,7 @@ class Counts:
     suspects: int
     derived: int
     quarantined: int
+    trusted: int
     keys: int
     edges: int
     orphans: int
@@ -108,6 +109,10 @@ class MemoryRow:
     suspect: bool
     waiting: bool
     """In quarantine: no sweep has seen it."""
+    trusted: bool
+    """Somebody restored it as it is: no sweep lowers it."""
+    digest: str
+    """Of the whole text and metadata: whoever restores it from this page has seen no other."""
     keys: int
     sources: tuple[str, ...] = ()
     """What a derived memory quotes."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shared_core import __version__
+from shared_core.bank.deciding import read_decisions
 from shared_core.bank.derived import is_derived, sources_of
 from shared_core.bank.history import counts_by_kind
 from shared_core.bank.quarantine import quarantined_ids
@@ -139,6 +140,7 @@ def _counts(bank: MemoryBank, status: BankStatus, suspects: int) -> Counts:
         suspects=suspects,
         derived=status.derived,
         quarantined=status.quarantined,
+        trusted=status.trusted,
         keys=status.keys,
         edges=status.edges,
         orphans=status.orphans,
@@ -155,6 +157,7 @@ def _memory_rows(
     states = dict(zip(ids, bank.state.get(ids), strict=True))
     suspect = population.suspect
     keys = Counter(bank.state.keyed_ids())
+    trusted = read_decisions(bank.content, bank.state).trusted
     length = length_that_fits([one.text for one in records.values()], limits.characters, limits.total)
     found = []
     for row, memory_id in zip(rows, ids, strict=True):
@@ -177,6 +180,8 @@ def _memory_rows(
                 derived=is_derived(memory_id),
                 suspect=bool(suspect[row]),
                 waiting=bool(population.waiting[row]),
+                trusted=memory_id in trusted,
+                digest=record.digest,
                 keys=keys.get(memory_id, 0),
                 sources=_sources(record),
                 metadata=_shown_fields(

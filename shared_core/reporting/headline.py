@@ -21,6 +21,8 @@ SWEEP_FIRST = (
     "Look for poison first; --dry-run changes nothing. Add the options of your bank, such as --value-key."
 )
 SWEEP_AGAIN = "Sweep again; --dry-run shows first what it would do, and changes nothing."
+SHOWN_WARNINGS = 5
+WARNING_CHARACTERS = 400
 READ = "Read the suspects and why they are doubted. Give what is genuine its weight back."
 
 
@@ -54,13 +56,16 @@ def headline(bank: BankFacts, counts: Counts, sweep: Run | None, now: float, pla
     stale = now - sweep.created_at > STALE_DAYS * DAY
     if counts.suspects:
         advice.append(Advice(text=READ, section="suspects"))
+    warned = _warnings(sweep)
+    advice += [Advice(text=f"The last sweep warned: {warning}") for warning in warned]
     if more > 0 or stale:
         advice.append(Advice(text=SWEEP_AGAIN, command=command("forget", "--dry-run")))
     sentence = (
         f"{known}, {_amount(counts.suspects, 'suspect', 'suspects')}, "
-        f"last sweep {ago(now - sweep.created_at)}: {_verdict(counts.suspects, more, stale)}."
+        f"last sweep {ago(now - sweep.created_at)}: "
+        f"{_verdict(counts.suspects, more, stale=stale, warned=bool(warned))}."
     )
-    tone: Tone = "act" if counts.suspects else "look" if more > 0 or stale else "calm"
+    tone: Tone = "act" if counts.suspects else "look" if more > 0 or stale or warned else "calm"
     return Headline(tone=tone, sentence=sentence, advice=(*advice, *_dream(counts, command)))
 
 
@@ -72,14 +77,28 @@ def ago(seconds: float) -> str:
     return "just now"
 
 
-def _verdict(suspects: int, more: int, stale: bool) -> str:
+def _warnings(sweep: Run) -> list[str]:
+    """Return what a sweep could not see or decide; it quotes memories, and a journal may be altered."""
+    told = sweep.report.get("warnings")
+    lines = [line for line in told if isinstance(line, str)] if isinstance(told, list) else []
+    shown = [
+        line if len(line) <= WARNING_CHARACTERS else f"{line[: WARNING_CHARACTERS - 1]}…"
+        for line in lines[:SHOWN_WARNINGS]
+    ]
+    more = len(lines) - len(shown)
+    return [*shown, f"and {more} more, which stand in the run's report"] if more else shown
+
+
+def _verdict(suspects: int, more: int, *, stale: bool, warned: bool) -> str:
     newer = f"{more:,} {'has' if more == 1 else 'have'} come since that no sweep has seen"
     if suspects:
         least = "the suspect counts" if suspects == 1 else "the suspects count"
         return f"{least} for little in retrieval" + (f", and {newer}" if more > 0 else "")
     if more > 0:
         return f"nothing is suspect, but {newer}"
-    return "nothing is suspect, but that was a while ago" if stale else "nothing needs to be done"
+    if stale:
+        return "nothing is suspect, but that was a while ago"
+    return "nothing is suspect, but it warned" if warned else "nothing needs to be done"
 
 
 def _dream(counts: Counts, command: Callable[[str, str], str | None]) -> tuple[Advice, ...]:

@@ -57,7 +57,7 @@ def shared(bank: MemoryBank, options: dict[str, Any], make: Callable[[], DreamSc
     key = (str(bank.state.engine.url), bank.state.bank_id, bank.state.scope)
     with _registry.guard:
         known = _registry.shared.get(key)
-    if known is None or known[0].bank.state.closed or known[0].status().state == "closed":
+    if known is None or known[0].bank.closed or known[0].status().state == "closed":
         made = make()
         with _registry.guard:
             # of two threads that made one, the first is kept; the other's never did anything

@@ -110,6 +110,7 @@ class ReviewedDream:
             list(accepted.values()),
             stop=request.should_stop,
             on_repair=lambda repair: request.emit("repair", {"round": repair["round"], "data": repair}),
+            tenant_keys=self._cycle.config.tenant_keys,
         )
         if _cancelled(report) is None:
             self._finish(accepted)

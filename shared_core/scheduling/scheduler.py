@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from shared_core.bank import MemoryBank
 from shared_core.bank.conversation import ConversationMemory
 from shared_core.errors import ConfigError, SchedulerError
+from shared_core.language.counting import counted
 from shared_core.scheduling import lifetime
 from shared_core.scheduling.job import BankDream
 from shared_core.scheduling.ledger import Ledger
@@ -55,7 +56,8 @@ class DreamScheduler:
     reason is the error) or "closed".
 
     Args:
-        bank: With an embedder. It stays the caller's: ``close`` does not close it.
+        bank: With an embedder. It stays the caller's: ``close`` does not close it, and closing it closes
+            the scheduler first.
         triggers: When ``tick`` requests a dream.
         config: Debounce, retries, back-off.
         dream: In place of the default job ``BankDream(bank)``: is given the request and returns a report.
@@ -97,6 +99,7 @@ class DreamScheduler:
         self._writing = WorkThread("dream-pages", self._changed, self._pages.plan)
         self._dreaming = WorkThread("dream-worker", self._changed, self._worker.plan)
         lifetime.register(self)
+        bank.before_close(self._end_with_bank)
 
     @classmethod
     def shared(cls, bank: MemoryBank, **options: Any) -> DreamScheduler:
@@ -144,7 +147,7 @@ class DreamScheduler:
             self._pages.take(pages)
             self._worker.put_off()
             self._wake()
-            return self._ticket("accepted", None, None, f"{len(pages)} pages")
+            return self._ticket("accepted", None, None, counted(len(pages), "page"))
 
     def recent(self) -> list[Page]:
         """Return the pages that were handed in and are not written yet, oldest first."""
@@ -284,6 +287,12 @@ class DreamScheduler:
             logger.error("a scheduler was closed and its thread still runs after %s s", timeout)
         return ended and not left
 
+    def _end_with_bank(self) -> None:
+        """Close before the bank does: pages that wait would find none to be written to."""
+        own = self._dreaming.is_current() or self._writing.is_current()
+        if os.getpid() == self._process and not own:
+            self.close()
+
     def __enter__(self) -> DreamScheduler:
         return self
 
@@ -331,7 +340,9 @@ class DreamScheduler:
             return "dreaming"
         if self._worker.waiting is not None:
             return "waiting"
-        return "stopped" if self._worker.has_given_up else "idle"
+        if self._worker.has_given_up:
+            return "stopped"
+        return "holding" if len(self._pages) and self._pages.is_held() else "idle"
 
     def _wake(self) -> bool:
         """Start what has work; False where pages wait and no thread can be started for them."""

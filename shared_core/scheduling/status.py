@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
-State = Literal["idle", "waiting", "dreaming", "stopped", "closed"]
+State = Literal["idle", "waiting", "dreaming", "stopped", "holding", "closed"]
 
 
 @dataclass
@@ -30,7 +30,9 @@ class SchedulerStatus:
 
     state: State
     """``waiting``: debounced, backing off, or the bank is held by another dreamer. ``stopped``: given up
-    after the last retry; triggers fire no more until ``request`` or ``adream`` asks. ``closed``: for good."""
+    after the last retry; triggers fire no more until ``request`` or ``adream`` asks. ``holding``: pages could
+    not be written after the last retry, and are kept until the next ``ingest`` or ``flush`` tries again.
+    ``closed``: for good."""
     pending_pages: int
     """Handed in and not written yet."""
     refused_pages: int
@@ -57,7 +59,7 @@ class SchedulerStatus:
     """Seconds until a dream that failed, or found the bank held, is tried again."""
     last_dream_at: float | None
     """Unix time of the last dream on this bank, by whatever process."""
-    history: list[dict[str, Any]]
+    history: list[dict[str, Any]] = field(repr=False)
     """Past dreams, newest first: id, joined (ids of requests that it answered too), kind, reasons, outcome
     (done, cancelled, gave_up, dropped), attempts, started_at, seconds, error, report."""
 

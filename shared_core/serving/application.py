@@ -70,6 +70,7 @@ def make_application(
         Route("/api/version", _reading(desk.version)),
         Route("/api/undo", _changing(desk.undo), methods=["POST"]),
         Route("/api/restore", _changing(desk.restore), methods=["POST"]),
+        Route("/api/distrust", _changing(desk.distrust), methods=["POST"]),
     ]
     if proposals is not None:
         routes += [
@@ -103,7 +104,16 @@ class _Desk:
         return _told(self._bank.undo(_text(asked, "run_id")))
 
     def restore(self, asked: dict[str, Any]) -> dict[str, Any]:
-        return _told(self._bank.restore([_text(asked, "id")]))
+        memory_id, seen = _text(asked, "id"), asked.get("digest")
+        now = self._bank.content.get([memory_id]).get(memory_id)
+        if seen is not None and now is not None and now.digest != seen:
+            raise JournalError(
+                f"{memory_id!r} was rewritten since this page was loaded: reload it, and look again"
+            )
+        return _told(self._bank.restore([memory_id]))
+
+    def distrust(self, asked: dict[str, Any]) -> dict[str, Any]:
+        return _told(self._bank.distrust([_text(asked, "id")]))
 
 
 def _propose(proposals: Proposals, _asked: dict[str, Any]) -> dict[str, Any]:

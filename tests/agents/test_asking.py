@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from typing import Any
@@ -74,6 +75,18 @@ def test_a_model_that_never_answers_is_left_behind() -> None:
     release.set()
     assert time.perf_counter() - started < 5
     assert asker.report.fallbacks["analyst"] == {TIMEOUT: 1}
+
+
+def test_what_a_model_says_in_an_error_is_logged_for_debugging_only(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    hostile = "key sk-123 in {'content': 'Ada is ill'}\nERROR root: the bank is gone\x1b[2J"
+    assert ask(Asker(ScriptedChat(ConnectionError(hostile)))) is None
+    seen = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert [message for level, message in seen if level == "WARNING"] == [
+        "the chat model failed: ConnectionError; what it said is logged as DEBUG"
+    ]
+    (said,) = (message for level, message in seen if level == "DEBUG" and "sk-123" in message)
+    assert not set(said) & set("\n\x1b")
 
 
 def test_a_model_that_keeps_failing_is_given_up() -> None:

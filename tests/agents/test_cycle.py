@@ -110,6 +110,8 @@ def test_every_kept_repair_is_one_run_and_the_cycle_is_undone_whole(bank: Memory
     assert report.run_id is not None
     assert len(report.repairs) > 4
     assert report.f1_after > report.f1_before
+    assert len(repr(report)) < 300 > len(repr(report.repairs[0]))
+    assert f"repairs={len(report.repairs)}, f1_before=0." in repr(report)
     runs = {run.run_id: run for run in bank.state.runs()}
     for kept in report.repairs:
         assert kept.run_id is not None

@@ -157,7 +157,10 @@ Oracle = dict[str, dict[str, float]]
 
 
 class History(RuleBasedStateMachine):
-    """The oracle keeps every state as a plain dictionary, and the journal as a list of differences."""
+    """The oracle keeps every state as a plain dictionary, and the journal as a list of differences.
+
+    And what a person decided as the ids of each run that did: the last applied one counts.
+    """
 
     @initialize()
     def start(self) -> None:
@@ -179,15 +182,42 @@ class History(RuleBasedStateMachine):
             for m in self.bank
         }  # fmt: skip
 
-    def note(self, run_id: str, after: Oracle, target: str | None = None) -> None:
+    def note(
+        self,
+        run_id: str,
+        after: Oracle,
+        target: str | None = None,
+        *,
+        trusts: dict[str, bool] | None = None,
+        ceilings: dict[str, float] | None = None,
+    ) -> None:
         difference = {
             (i, f): (self.now[i][f], after[i][f])
             for i in IDS
             for f in after[i]
             if after[i][f] != self.now[i][f]
         }
-        self.log.append({"id": run_id, "diff": difference, "target": target, "status": "applied"})
+        self.log.append(
+            {
+                "id": run_id,
+                "diff": difference,
+                "target": target,
+                "status": "applied",
+                "trusts": trusts or {},
+                "ceilings": ceilings or {},
+            }
+        )
         self.now = after
+
+    def decided(self, name: str, default: Any) -> dict[str, Any]:
+        found = dict.fromkeys(IDS, default)
+        for entry in self.log:
+            if entry["status"] == "applied":
+                found |= entry[name]
+        return found
+
+    def trusted(self) -> list[str]:
+        return [i for i, holds in self.decided("trusts", False).items() if holds and not self.now[i]["d"]]
 
     def changed(self, ids: list[str], **values: float) -> Oracle:
         return {i: {**fields, **(values if i in ids else {})} for i, fields in self.now.items()}
@@ -195,7 +225,7 @@ class History(RuleBasedStateMachine):
     @rule(ids=some_ids, weight=st.sampled_from([0.0, 0.25, 0.5, 1.0]))
     def set_weights(self, ids: list[str], weight: float) -> None:
         run = self.bank.set_weights(dict.fromkeys(ids, weight))
-        self.note(run.run_id, self.changed(ids, w=weight))
+        self.note(run.run_id, self.changed(ids, w=weight), ceilings=dict.fromkeys(ids, weight))
 
     @rule(ids=some_ids)
     def delete(self, ids: list[str]) -> None:
@@ -203,7 +233,13 @@ class History(RuleBasedStateMachine):
 
     @rule(ids=some_ids)
     def restore(self, ids: list[str]) -> None:
-        self.note(self.bank.restore(ids).run_id, self.changed(ids, w=1.0, s=0.0, d=0.0))
+        run = self.bank.restore(ids)
+        full = self.changed(ids, w=1.0, s=0.0, d=0.0)
+        self.note(run.run_id, full, trusts=dict.fromkeys(ids, True), ceilings=dict.fromkeys(ids, 1.0))
+
+    @rule(ids=some_ids)
+    def distrust(self, ids: list[str]) -> None:
+        self.note(self.bank.distrust(ids).run_id, self.changed([]), trusts=dict.fromkeys(ids, False))
 
     @rule(memory_id=st.sampled_from(IDS), success=st.sampled_from([0.0, 0.5, 1.0]))
     def feedback(self, memory_id: str, success: float) -> None:
@@ -220,6 +256,15 @@ class History(RuleBasedStateMachine):
         for i in IDS:
             allowed = {"w", "s"} if not self.now[i]["d"] else set()
             assert {f for f in after[i] if after[i][f] != self.now[i][f]} <= allowed
+        # but what a person decided binds it
+        for i in self.trusted():
+            assert after[i]["w"] >= self.now[i]["w"]
+            assert after[i]["s"] <= self.now[i]["s"]
+        for i, ceiling in self.decided("ceilings", 1.0).items():
+            assert after[i]["w"] <= max(self.now[i]["w"], ceiling)
+        assert report.trusted == len(self.trusted())
+        assert not {suspect.id for suspect in report.suspects}.intersection(self.trusted())
+        assert {suspect.id for suspect in report.spared_suspects} <= set(self.trusted())
         self.note(str(report.run_id), after)
 
     @precondition(lambda self: self.log)
@@ -258,6 +303,7 @@ class History(RuleBasedStateMachine):
         if not hasattr(self, "bank"):
             return
         assert self.seen() == self.now
+        assert self.bank.trusted() == self.trusted()
         assert self.bank.weights(IDS).tolist() == [0.0 if self.now[i]["d"] else self.now[i]["w"] for i in IDS]
         statuses = {run.run_id: run.status for run in self.bank.runs()}
         assert all(statuses[entry["id"]] == entry["status"] for entry in self.log)
@@ -292,3 +338,15 @@ def test_a_config_that_is_none_is_refused(bank: MemoryBank, rng: np.random.Gener
     with pytest.raises(ConfigError, match="takes a ForgettingConfig, not"):
         bank.sweep(wrong)
     assert bank.runs()[0].kind == "add"
+
+
+def test_reports_show_themselves_in_one_short_line(bank: MemoryBank, rng: np.random.Generator) -> None:
+    fill(bank, rng)
+    report = bank.sweep(ForgettingConfig())
+    assert len(report.suspects) > 3
+    explained = bank.explain("m0", ForgettingConfig())
+    for told in (report, bank.status(), explained, bank.runs(1)[0]):
+        assert len(repr(told)) < 600, type(told)
+        assert "array(" not in repr(told)
+    assert repr(report).startswith(f"SweepReport(run_id={report.run_id!r}, dry_run=False, memories=60, ")
+    assert f"lowered={report.lowered}" in repr(report)

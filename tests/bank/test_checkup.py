@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import socket
 import sqlite3
 import subprocess
@@ -13,12 +14,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from langchain_chroma import Chroma
 
 from shared_core import MemoryBank
 from shared_core.bank.checkup import examine, files
+from shared_core.bank.chroma_client import open_collection
 from shared_core.bank.derived import derived_id, provenance
 from shared_core.types import Check
-from tests.conftest import OpenBank, fill
+from tests.conftest import OpenBank, fill, unit_rows
 
 NAME = "memories"
 
@@ -99,18 +102,55 @@ def test_an_unknown_collection_is_told_with_those_that_exist(place: Path) -> Non
     assert NAME in check.found
 
 
+def test_the_space_where_chroma_1_0_kept_it(place: Path) -> None:
+    chroma = sqlite3.connect(place / "chroma.sqlite3")
+    if "schema_str" in {column[1] for column in chroma.execute("PRAGMA table_info(collections)")}:
+        chroma.execute("UPDATE collections SET schema_str = NULL")
+    kept = '{"vector_index": {"hnsw": {"space": "ip"}}}'
+    chroma.execute("UPDATE collections SET config_json_str = ?", [kept])
+    chroma.commit()
+    chroma.close()
+    assert named(examine(str(place), NAME).checks, "space").found.startswith("ip")
+
+
 @pytest.mark.parametrize("space", ["cosine", "l2", "ip"])
 def test_space_and_dimension(tmp_path: Path, space: str, rng: np.random.Generator) -> None:
     with MemoryBank.open(tmp_path, NAME, create=True, space=space) as bank:
-        fill(bank, rng, rows=3)
+        bank.add(["a", "b", "c"], embeddings=3.0 * unit_rows(rng, 3, 16))
     checks = examine(str(tmp_path), NAME, dimension=384).checks
     assert named(checks, "space").status == ("ok" if space == "cosine" else "warn")
     assert space in named(checks, "space").found
+    if space != "cosine":
+        assert "3 of 3 embeddings measured, of length 3 to 3" in named(checks, "space").found
+        assert "backend at 'auto'" in named(checks, "space").todo
     wrong = named(checks, "dimension")
     assert wrong.status == "fail"
     assert "16" in wrong.found
     assert "384" in wrong.found
     assert named(examine(str(tmp_path), NAME).checks, "dimension").status == "skip"
+
+
+@pytest.mark.parametrize("rows", [3, 1500])
+def test_where_embeddings_have_length_one_any_space_is_well(
+    name: str, tmp_path: Path, rows: int, rng: np.random.Generator
+) -> None:
+    """What LangChain creates ranks by l2."""
+    store = Chroma(collection_name=name, persist_directory=str(tmp_path))
+    store._collection.add(ids=[f"m{n}" for n in range(rows)], embeddings=unit_rows(rng, rows, 8))
+    store._collection.delete(ids=["m0"])
+    check = named(examine(str(tmp_path), name).checks, "space")
+    assert (check.status, check.todo) == ("ok", "")
+    # Chroma cuts its log, and the last writes stay in it
+    assert re.match(rf"l2; [1-9]\d* of {rows - 1:,} embeddings measured, of length 1, where", check.found)
+    store._collection.add(ids=["long"], embeddings=2.0 * unit_rows(rng, 1, 8))
+    assert named(examine(str(tmp_path), name).checks, "space").status == "warn"
+
+
+def test_a_server_is_asked_for_lengths(chroma_server: str, name: str, rng: np.random.Generator) -> None:
+    client = open_collection(chroma_server, name, create=True, space="l2")
+    client.add(ids=["a", "b"], embeddings=unit_rows(rng, 2, 8))
+    check = named(examine(chroma_server, name, state_url="sqlite://").checks, "space")
+    assert "2 of 2 embeddings measured, of length 1" in check.found
 
 
 def test_an_empty_collection(tmp_path: Path) -> None:
@@ -223,6 +263,14 @@ def test_a_server(
     (check,) = examine("http://127.0.0.1:1", name).checks
     assert "answers" in check.found
     assert check.status == "fail"
+
+
+def test_locks_in_postgres_are_judged_by_its_own_clock(place: Path, postgres_url: str) -> None:
+    with MemoryBank.open(place, NAME, state_url=postgres_url) as bank, bank.state.lock("sweep"):
+        checks = examine(str(place), NAME, state_url=postgres_url, now=time.time() + 3600).checks
+    assert "this host and the database are" in named(checks, "clock").found
+    lock = named(checks, "lock")
+    assert (lock.status, "last heartbeat 0 s ago" in lock.found) == ("ok", True), lock.found
 
 
 def test_postgres(place: Path, postgres_url: str, rng: np.random.Generator) -> None:

@@ -12,7 +12,7 @@ from langchain_chroma import Chroma
 
 from shared_core import ForgettingConfig, MemoryBank, SentenceTransformerEmbedder
 from shared_core.errors import ConfigError, DimensionMismatchError
-from tests.conftest import OpenBank, fill, unit_rows
+from tests.conftest import OpenBank, fill, metadata_list, unit_rows
 
 TEXTS = [f"the office printer number {i} is on floor {i}" for i in range(12)]
 
@@ -97,7 +97,9 @@ def test_llama_index(
 
 
 def test_metadata_is_replaced_not_merged(bank: MemoryBank) -> None:
-    bank.add(["a"], ids=["a"], metadatas=[{"x": 1, "y": "z", "l": [1, 2]}], embeddings=np.eye(4)[:1])
+    bank.add(
+        ["a"], ids=["a"], metadatas=[{"x": 1, "y": "z", "l": metadata_list(1, 2)}], embeddings=np.eye(4)[:1]
+    )
     bank.update("a", metadata={"y": "w"})
     assert bank.get(["a"])[0].metadata == {"y": "w"}
     bank.update("a", metadata={})

@@ -21,6 +21,7 @@ from shared_core import (
     TermResult,
     activation_term,
 )
+from shared_core.bank.chroma import ChromaContent
 from shared_core.cli.main import main
 from shared_core.dynamics.terms import registry
 from shared_core.errors import ConfigError, MemoryNotFoundError
@@ -179,7 +180,9 @@ def test_one_s_own_term_decides_in_a_sweep_and_explains_itself(
     ranking = ForgettingConfig.preset("hardened", terms=("geometric",))
     report = bank.sweep(ranking, dry_run=True)
     assert report.suspects == []
-    assert report.warnings == ["none of the terms geometric decides: nothing can be flagged"]
+    told, held = report.warnings
+    assert told == "none of the terms geometric decides: nothing can be flagged"
+    assert held.startswith("left as before: 1 memory that an earlier sweep doubted, for this one can flag")
     with pytest.raises(ConfigError, match="no term 'nope'"):
         bank.sweep(ForgettingConfig.preset("hardened", terms=("nope",)))
 
@@ -252,3 +255,27 @@ def test_terms_are_chosen_and_mistakes_are_told(
     code, _, err = dream("explain", "nobody", place, "-c", "sample")
     assert code == 2
     assert "'nobody'" in err
+
+
+def test_a_large_bank_is_read_from_its_cache(
+    open_bank: OpenBank, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bank = open_bank()
+    rows = 5_200
+    bank.content.collection.add(
+        ids=[f"m{n}" for n in range(rows)],
+        documents=[f"text {n}" for n in range(rows)],
+        embeddings=2.0 * rng.standard_normal((rows, 8)).astype(np.float32),
+    )
+    bank.delete(["m3"])
+    asked = ForgettingConfig()
+    first = bank.explain("m7", asked)
+
+    def refuse(_content: ChromaContent) -> None:
+        raise AssertionError("the whole bank was read from Chroma")
+
+    monkeypatch.setattr(ChromaContent, "embeddings", refuse)
+    again = bank.explain("m7", asked)
+    assert again.to_dict() == first.to_dict()
+    assert again.memories == rows - 1
+    assert len(again.nearest) == 5

@@ -145,7 +145,7 @@ def test_what_a_repair_or_a_person_lowered_holds_nothing_down(
     # but a suspect does, whoever gave it its weight
     lower(bank, {"m0": 0.05})
     bank.set_weights({"m0": 0.05})
-    bank.state.restore([merged])
+    bank.set_weights({merged: 1.0})
     with bank.state.transaction("repair") as run:
         run.set(["m0"], {"weight": [0.04]})
     report = bank.sweep(ForgettingConfig(iterations=1, eta=5.0, gamma=0.9))
@@ -239,9 +239,9 @@ def test_explain_says_what_it_follows(explained: tuple[MemoryBank, str]) -> None
 
 def test_the_command_line_agrees(explained: tuple[MemoryBank, str]) -> None:
     bank, derived = explained
-    bank.close()
     place = [str(bank.content.database_file().parent), "--collection", bank.content.name]  # type: ignore[union-attr]
-    assert "1 derived ones follow what they quote" in printed(["forget", *place, "--value-key", "answer"])
+    bank.close()
+    assert "following sources: 1 derived memory" in printed(["forget", *place, "--value-key", "answer"])
     said = printed(["explain", derived, *place, "--value-key", "answer"])
     assert "follows those of the memories that it quotes" in said
     assert POISON[0] in said

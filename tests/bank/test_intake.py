@@ -48,7 +48,7 @@ def bad(message: str, **options: Any) -> Any:
         bad("id 7 is not a non-empty string", ids=["n0", 7]),
         bad("without null bytes", ids=["n0", "a\0b"]),
         bad("id is not valid Unicode", ids=["n0", "a\ud800"]),
-        bad("1 ids exist already, such as 'm0': use update", ids=["n0", "m0"]),
+        bad("ids that exist already: 1, such as 'm0': use update", ids=["n0", "m0"]),
         bad("2 texts, 1 ids, 2 metadatas", ids=["n0"]),
         bad("ids='ab' must be a list, not one str", ids="ab"),
         bad("texts='hello' must be a list, not one str", texts="hello"),

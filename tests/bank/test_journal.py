@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from sqlalchemy import update
+from sqlalchemy.event import listen
 
 from shared_core import ForgettingConfig, MemoryBank
+from shared_core.bank.known_fields import known_fields
 from shared_core.bank.schema import memories, writing
 from shared_core.errors import JournalError
-from tests.conftest import OpenBank, fill, unit_rows
+from tests.conftest import OpenBank, fill, metadata_list, unit_rows
 
 SWEEP = ForgettingConfig(eta=0.3, noise_ratio=0.5)
 
@@ -187,7 +189,7 @@ def test_state_altered_outside_the_journal_is_not_overwritten(filled: MemoryBank
     run = filled.set_weights({"m1": 0.5})
     with writing(filled.state.engine) as connection:
         connection.execute(update(memories).where(memories.c.memory_id == "m1").values(weight=0.25))
-    with pytest.raises(JournalError, match="1 memories, such as 'm1', is not what the journal says"):
+    with pytest.raises(JournalError, match="1 memory, such as 'm1', is not what the journal says"):
         filled.undo(run.run_id)
 
 
@@ -207,7 +209,7 @@ def test_an_update_is_undone_after_reopening(
 ) -> None:
     bank = open_bank(location, state_url=state_url)
     bank.add(["old"], ids=["a"], embeddings=unit_rows(rng, 1, 4))
-    run = bank.update("a", "new", metadata={"k": [True]}, embedding=np.ones(4))
+    run = bank.update("a", "new", metadata={"k": metadata_list(True)}, embedding=np.ones(4))
     bank.close()
     again = open_bank(location, state_url=state_url, create=False)
     again.undo(run.run_id)
@@ -235,3 +237,29 @@ def test_runs_are_newest_first_and_plain(filled: MemoryBank) -> None:
     json.dumps([run.to_dict() for run in runs])
     assert runs[1].config["eta"] == 0.3
     assert runs[1].report["memories"] == 20
+
+
+def test_of_configs_only_the_newest_that_says_so_is_read(bank: MemoryBank, rng: np.random.Generator) -> None:
+    fill(bank, rng, rows=3)
+    told = [
+        {"value_key": "a", "saw_values": True},
+        {"value_key": "b", "saw_values": True},
+        {"saw_values": False},
+    ]
+    made = []
+    for config in told:
+        with bank.state.transaction("sweep") as run:
+            run.config = config
+        made.append(run.run_id)
+    assert known_fields(bank).value_key == "b"
+    assert known_fields(bank).saw_values
+    bank.undo(made[1])
+    assert known_fields(bank).value_key == "a", "what was undone says nothing"
+    statements: list[str] = []
+    listen(bank.state.engine, "before_cursor_execute", lambda *told: statements.append(told[2]))
+    known_fields(bank)
+    (query,) = [one for one in statements if "dream_runs" in one]
+    assert query.startswith("SELECT dream_runs.config \n")
+    assert "LIMIT" in query
+    bank.undo(made[0])
+    assert known_fields(bank).value_key is None

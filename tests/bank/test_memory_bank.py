@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import subprocess
 import sys
 import tempfile
@@ -14,11 +16,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared_core import ForgettingConfig, MemoryBank
+from shared_core import BankRetriever, ForgettingConfig, MemoryBank
 from shared_core.bank import location as location_module
 from shared_core.bank.chroma import ChromaContent
-from shared_core.errors import BankNotFoundError, InvalidMemoryError, JournalError, StateError
-from tests.conftest import OpenBank, fill, unit_rows
+from shared_core.errors import (
+    BankClosedError,
+    BankNotFoundError,
+    BankUnreachableError,
+    InvalidMemoryError,
+    JournalError,
+    StateError,
+)
+from tests.conftest import OpenBank, fill, metadata_list, unit_rows
 
 
 def test_the_life_of_a_memory(
@@ -35,8 +44,8 @@ def test_the_life_of_a_memory(
     assert [m.id for m in bank] == ids
     assert bank.weights(ids).tolist() == [1, 1, 1]
 
-    rewritten = bank.update(ids[0], "A", metadata={"m": [1, 2]}, embedding=vectors[3])
-    assert (bank.get([ids[0]])[0].text, bank.get([ids[0]])[0].metadata) == ("A", {"m": [1, 2]})
+    rewritten = bank.update(ids[0], "A", metadata={"m": metadata_list(1, 2)}, embedding=vectors[3])
+    assert (bank.get([ids[0]])[0].text, bank.get([ids[0]])[0].metadata) == ("A", {"m": metadata_list(1, 2)})
     bank.set_weights({ids[1]: 0.25})
     bank.delete([ids[2]])
     bank.state.record_access([ids[0], ids[0]])
@@ -214,7 +223,7 @@ def test_nothing_is_created_where_nothing_is(tmp_path: Path, chroma_server: str)
     with pytest.raises(BankNotFoundError, match="not the directory of a Chroma database"):
         MemoryBank.open(tmp_path / "absent", "x")
     assert not (tmp_path / "absent").exists()
-    with pytest.raises(BankNotFoundError, match=r"no Chroma server answers at http://127.0.0.1:9"):
+    with pytest.raises(BankUnreachableError, match=r"no Chroma server answers at http://127.0.0.1:9"):
         MemoryBank.open("http://127.0.0.1:9", "x")
     with pytest.raises(BankNotFoundError, match="no collection 'xyz' in http"):
         MemoryBank.open(chroma_server, "xyz")
@@ -275,3 +284,49 @@ def test_four_processes_open_a_new_bank_at_once(tmp_path: Path) -> None:
     for process in started:
         _, error = process.communicate(timeout=60)
         assert process.returncode == 0, error.decode()
+
+
+CALLS: dict[str, tuple[object, ...]] = {
+    "add": (["x"],),
+    "update": ("m0", "x"),
+    "delete": (["m0"],),
+    "get": (["m0"],),
+    "weights": (["m0"],),
+    "set_weights": ({"m0": 0.5},),
+    "restore": (["m0"],),
+    "distrust": (["m0"],),
+    "explain": ("m0",),
+    "aexplain": ("m0",),
+    "feedback": (["m0"], [1.0], 1.0),
+    "undo": ("run",),
+}
+STAY = {"before_close", "open", "from_collection", "close", "closed", "content", "state"}
+
+
+def _ask(bank: MemoryBank, name: str) -> None:
+    found = getattr(bank, name)(*CALLS.get(name, ()))
+    if inspect.isawaitable(found):
+        asyncio.run(found)
+    list(found)
+
+
+def test_a_closed_bank_says_so_whatever_it_is_asked(bank: MemoryBank, rng: np.random.Generator) -> None:
+    fill(bank, rng)
+    retriever = BankRetriever(bank)
+    assert not bank.closed
+    bank.close()
+    bank.close()
+    assert bank.closed
+    assert repr(bank).endswith("where=None, closed)")
+    public = {name for name in dir(MemoryBank) if not name.startswith("_")} - STAY
+    assert len(public) > 18
+    for name in sorted(public | {"__len__", "__iter__"}):
+        with pytest.raises(BankClosedError, match=r"the bank 'test-.*' was closed: open it again"):
+            _ask(bank, name)
+    for name in ("content", "state"):
+        with pytest.raises(StateError, match="was closed"):
+            getattr(bank, name)
+    with pytest.raises(BankClosedError, match="was closed"):
+        retriever.search_by_vector(np.ones(16))
+    with pytest.raises(BankClosedError, match="was closed"), bank:
+        bank.ids()

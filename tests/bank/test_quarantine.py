@@ -251,3 +251,36 @@ def test_the_command_line(tmp_path: Path, rng: np.random.Generator) -> None:
     assert (code, "give one of them" in err) == (2, True)
     assert dream("forget", "--preset", "paper", *on, "--quarantine", "1")[0] == 0
     assert "in quarantine" not in dream("status", *on)[1]
+
+
+@pytest.mark.parametrize("terms", [("coupling",), ("dominance",)], ids=["too few", "none decides"])
+def test_a_sweep_that_can_judge_nobody_lifts_nothing(
+    open_bank: OpenBank, embedder: SentenceTransformerEmbedder, terms: tuple[str, ...]
+) -> None:
+    hardened = ForgettingConfig.preset("hardened", terms=terms)
+    bank = open_bank(embedder=embedder, quarantine=Q)
+    ids = bank.add([f"The {n}th heron stands at the pier." for n in range(8)])
+    judged = bank.restore(ids[:1])
+    with bank.state.transaction("sweep") as run:
+        run.set(ids[1:3], {"suspicion": [0.5, 0.25], "weight": [0.3, 0.4]})
+    before = bank.weights(ids).tolist()
+    report = bank.sweep(hardened)
+    assert bank.weights(ids).tolist() == before == [1.0, 0.3, 0.4, *[Q] * 5]
+    assert bank.status().quarantined == 5
+    assert (report.raised, report.lowered) == (0, 0)
+    told = [line for line in report.warnings if "can flag nobody" in line]
+    assert "left in quarantine: 5 memories" in told[0]
+    assert "left as before: 2 memories that an earlier sweep doubted" in told[1]
+    assert bank.sweep(hardened, dry_run=True).warnings == report.warnings
+    assert judged.kind == "restore"
+
+
+def test_a_sweep_of_enough_memories_lifts_it(
+    open_bank: OpenBank, embedder: SentenceTransformerEmbedder
+) -> None:
+    bank = open_bank(embedder=embedder, quarantine=Q)
+    ids = bank.add([f"Boat {n} carries {n * 7} crates to island {n % 5}." for n in range(33)])
+    report = bank.sweep(ForgettingConfig.preset("hardened"))
+    assert bank.weights(ids).min() > 0.999
+    assert report.raised == 33
+    assert not any("can flag nobody" in line for line in report.warnings)

@@ -21,7 +21,7 @@ from shared_core import BankState, ForgettingConfig, MemoryBank
 from shared_core.bank import chroma_client
 from shared_core.bank.chroma import ChromaContent
 from shared_core.bank.lock import BankLock
-from shared_core.errors import BankNotFoundError, StateError
+from shared_core.errors import BankUnreachableError, StateError
 from shared_core.retrieval import BankRetriever
 from tests.conftest import fill, wait_for_server
 
@@ -117,10 +117,10 @@ def test_a_server_that_is_down_is_said_and_works_again(
     ]
     for call in calls:
         began = time.monotonic()
-        with pytest.raises(BankNotFoundError, match=DOWN):
+        with pytest.raises(BankUnreachableError, match=DOWN):
             call()
         assert time.monotonic() - began < 5.0
-    with pytest.raises(BankNotFoundError, match="no Chroma server answers at"):
+    with pytest.raises(BankUnreachableError, match="no Chroma server answers at"):
         MemoryBank.open(server.url, name, state_url=postgres_url)
     assert bank.runs() == journal  # no half of a run
     assert bank.state.lock_holder() is None
@@ -145,7 +145,7 @@ def test_a_server_that_stands_still_is_not_waited_for_without_end(
         fill(bank, rng, rows=5)
         server.signal(signal.SIGSTOP)
         began = time.monotonic()
-        with pytest.raises(BankNotFoundError, match=f"{DOWN}.*timed out"):
+        with pytest.raises(BankUnreachableError, match=f"{DOWN}.*timed out"):
             bank.sweep(SWEEP)
         assert time.monotonic() - began < 5.0
         server.signal(signal.SIGCONT)
@@ -172,7 +172,7 @@ def test_a_server_that_dies_while_a_text_is_rewritten(
 
     with monkeypatch.context() as patched:
         patched.setattr(ChromaContent, "replace", dying)
-        with pytest.raises(BankNotFoundError, match=DOWN):
+        with pytest.raises(BankUnreachableError, match=DOWN):
             bank.update("m1", "rewritten", embedding=np.ones(16))
     assert [run.status for run in bank.runs() if run.kind == "update"] == ["pending"]
     assert bank.state.lock_holder() is None
@@ -195,7 +195,7 @@ def test_an_addition_that_the_server_broke_off_can_be_repeated(
         if done == 20:
             server.stop()
 
-    with pytest.raises(BankNotFoundError, match=DOWN):
+    with pytest.raises(BankUnreachableError, match=DOWN):
         bank.add(texts, ids=ids, embeddings=vectors, progress=stop_after_two)
     server.start()
     added = [run.report for run in bank.runs() if run.kind == "add"]

@@ -18,6 +18,7 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from shared_core import BankState
+from shared_core.bank.schema import SCHEMA_VERSION
 from shared_core.errors import StateError
 
 Open = Callable[..., BankState]
@@ -207,7 +208,7 @@ def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
     BankState(state_url, collection="c", name="n").close()
     with create_engine(state_url).begin() as connection:
         connection.execute(text("UPDATE dream_meta SET value = '99'"))
-    with pytest.raises(StateError, match="has schema 99, this version reads up to 3: upgrade"):
+    with pytest.raises(StateError, match=f"schema 99, this version reads up to {SCHEMA_VERSION}: upgrade"):
         BankState(state_url, collection="c", name="n")
 
 

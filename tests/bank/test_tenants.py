@@ -110,7 +110,7 @@ def test_undo_leaves_alone_what_another_tenant_owns_by_now(
         run = ada.update("a0", "rewritten", embedding=np.ones(16))
     ada.content.collection.update(ids=["a0"], metadatas=[{"user": "bob"}])
     before = everything(bob)
-    with pytest.raises(JournalError, match=r"1 memories have left this tenant .* such as 'a0'"):
+    with pytest.raises(JournalError, match=r"gone from this tenant .*: 1 memory, such as 'a0'"):
         ada.undo(run.run_id)
     assert everything(bob) == before
     if kind == "reweight":

@@ -87,6 +87,26 @@ def test_forget_status_undo_redo_restore(place: Path) -> None:
     assert len(dream_json("log", *on, "--limit", "2")["runs"]) == 2
 
 
+def test_restored_is_trusted_until_it_is_taken_back(place: Path) -> None:
+    on = (place, "--collection", NAME)
+    assert "none: `dream restore`" in dream("trusted", *on).stdout
+    first = dream_json("forget", "--preset", "paper", *on)["suspects"][0]["id"]
+    assert "it is trusted from now on; undo it with: dream undo" in dream("restore", first, *on).stdout
+    again = dream("forget", "--preset", "paper", *on).stdout
+    assert "; 1 trusted" in again
+    assert "1 of 1 trusted memories would lose weight" in again
+    assert "1 trusted: no sweep lowers them" in dream("status", *on).stdout
+    listed = dream_json("trusted", *on)["trusted"]
+    assert [(one["id"], one["weight"]) for one in listed] == [(first, 1.0)]
+    assert first in dream("trusted", *on).stdout
+    told = dream("explain", first, *on, "--preset", "paper").stdout
+    assert "trusted: somebody restored it" in told
+    assert dream_json("distrust", first, *on)["was_trusted"]
+    assert "was not trusted" in dream("distrust", first, *on).stdout
+    assert "no longer trusted" in dream("explain", first, *on, "--preset", "paper").stdout
+    assert first in [one["id"] for one in dream_json("forget", "--preset", "paper", *on)["suspects"]]
+
+
 def test_plain_output_names_what_to_do_next(place: Path) -> None:
     on = (place, "--collection", NAME)
     done = dream("forget", "--preset", "paper", *on)
@@ -304,7 +324,9 @@ def test_tables_keep_ids_and_numbers_whole_on_a_narrow_terminal(place: Path) -> 
 
 def test_help_of_a_group_is_help() -> None:
     done = dream("eval")
-    assert done.returncode == 2
-    assert "Usage: dream eval" in done.stderr
-    assert len(done.stderr.splitlines()) > 3
+    # click before 8.2 calls it a success
+    shown = done.stderr if done.returncode == 2 else done.stdout
+    assert done.returncode in {0, 2}
+    assert "Usage: dream eval" in shown
+    assert len(shown.splitlines()) > 3
     assert "see `dream status --help`" in dream("status").stderr

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import signal
 import threading
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -146,7 +147,7 @@ def test_what_people_see(place: Path) -> None:
     assert "F1 before  after  question, why, and what it wrote" in headers
 
     shown = dream("log", *on).stdout
-    assert "derived; " in shown
+    assert "1 derived memory; " in shown
     assert " keys; " in shown
     assert "repairs, F1 " in shown
     state = dream("status", *on).stdout
@@ -368,3 +369,23 @@ def test_a_real_small_model(place: Path) -> None:
     assert report["agents"]["asked"] >= report["agents"]["answered"]
     assert dream("undo", report["run_id"], place, "-c", NAME).returncode == 0
     assert contents(place) == before
+
+
+def test_owners_are_kept_apart_by_a_key(tmp_path: Path, minilm: CachedEmbedder) -> None:
+    with MemoryBank.open(tmp_path / "chroma", NAME, create=True, embedder=minilm) as bank:
+        owned = [
+            replace(page, id=f"{who}-{page.id}", metadata={"user": who})
+            for who in ("\x1b[31mada", "bob")
+            for page in pages()
+        ]
+        ConversationMemory(bank).add_pages(owned)
+    on = (tmp_path / "chroma", "--collection", NAME, "--rounds", "1", "--no-groundwork")
+    shown = dream("cycle", *on, "--tenant-key", "user")
+    assert shown.returncode == 0, shown.stderr
+    assert "kept apart by user: 2 owners, 2 of them dreamt" in shown.stdout
+    assert "owner" in shown.stdout
+    assert "?[31mada" in shown.stdout
+    assert "\x1b" not in shown.stdout
+    told = dream_json("cycle", *on, "--dry-run")
+    assert (told["config"]["tenant_keys"], told["tenants"]) == (["user"], 2)
+    assert {one["tenant"]["user"] for one in told["rounds"]} == {"\x1b[31mada", "bob"}

@@ -23,6 +23,8 @@ GIVEN = {
     "log": "{missing} -c x",
     "undo": "r {missing} -c x",
     "restore": "m {missing} -c x",
+    "trusted": "{missing} -c x",
+    "distrust": "m {missing} -c x",
     "explain": "m {missing} -c x",
     "report": "{missing} -c x -o {out}",
     "ui": "{missing} -c x",

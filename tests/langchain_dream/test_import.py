@@ -49,4 +49,6 @@ def test_the_retriever_loads_what_its_base_class_does_and_our_own() -> None:
 
 def test_heavy_packages_are_not_imported_by_any_name_but_those_that_run_graphs() -> None:
     code = "from langchain_dream import DreamRetriever, as_chat, pages_from_messages"
-    assert not HEAVY & {name.partition(".")[0] for name in loaded_by(code)}
+    # where transformers is there, langchain-core's first releases load it themselves
+    added = loaded_by(code) - loaded_by("import langchain_core.language_models.chat_models")
+    assert not HEAVY & {name.partition(".")[0] for name in added}

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import chromadb
 import numpy as np
 import pytest
 from langchain_chroma import Chroma
@@ -66,9 +67,15 @@ async def test_precedence_of_k(store: Chroma) -> None:
 
 def test_misspelt_or_senseless_options(store: Chroma, retriever: DreamRetriever) -> None:
     for bad in ({"kk": 3}, {"search_kwarg": {}}, {"k": 0}, {"search_type": "best"}, {"metadata_prefix": ""}):
-        with pytest.raises(ValidationError):
+        with pytest.raises(ConfigError, match=rf"\b{next(iter(bad))}\b"):
             DreamRetriever(vectorstore=store, **bad)
-    with pytest.raises(ValidationError, match=r"scann.*is not one of auto"):
+    with pytest.raises(ConfigError, match=r"DreamRetriever has no option kk; known: .*quarantine"):
+        DreamRetriever(vectorstore=store, kk=3)
+    with pytest.raises(ConfigError, match=r"^k=0: input should be greater than or equal to 1$"):
+        DreamRetriever(vectorstore=store, k=0)
+    with pytest.raises(ConfigError, match=r"DreamRetriever needs vectorstore=\.\.\."):
+        DreamRetriever()  # type: ignore[call-arg]
+    with pytest.raises(ConfigError, match=r"^backend='scann.*is not one of auto"):
         DreamRetriever(vectorstore=store, backend="scann")
     with pytest.raises(
         ConfigError, match=r"unknown search option fliter; known: filter, where_document, .*k"
@@ -113,7 +120,7 @@ def test_search_types(store: Chroma) -> None:
     assert found("mmr", lambda_mult=0.0, fetch_k=8)[:2] != ["paper", "printer"]
     assert found("similarity_score_threshold", score_threshold=0.5, k=8) == ["paper", "printer"]
     assert found("similarity_score_threshold", score_threshold=0.99) == []
-    with pytest.raises(ValidationError, match="score_threshold"):
+    with pytest.raises(ConfigError, match="score_threshold"):
         DreamRetriever(vectorstore=store, search_type="similarity_score_threshold")
     plain = DreamRetriever(vectorstore=store)
     with pytest.raises(ConfigError, match="needs score_threshold"):
@@ -316,7 +323,8 @@ def test_a_server_needs_a_place_for_weights(
     chroma_server: str, name: str, embedder: SentenceTransformerEmbedder, tmp_path: Path
 ) -> None:
     host, port = chroma_server.removeprefix("http://").split(":")
-    store = filled(Chroma(collection_name=name, embedding_function=embedder, host=host, port=int(port)))
+    client = chromadb.HttpClient(host=host, port=int(port))
+    store = filled(Chroma(collection_name=name, embedding_function=embedder, client=client))
     with pytest.raises(StateError, match=r"pass state_url='sqlite:.*postgresql.*DREAM_STATE_URL"):
         DreamRetriever(vectorstore=store)
     retriever = DreamRetriever(vectorstore=store, state_url=f"sqlite:///{tmp_path / 's.sqlite3'}", k=2)
@@ -344,7 +352,7 @@ async def test_sweep_and_undo(retriever: DreamRetriever) -> None:
 
 @pytest.mark.parametrize("wrong", [{"min_wieght": 0.2}, {"k": 0}, {"search_type": "mmr", "lambda_mult": 2.0}])
 def test_a_senseless_search_option_is_refused_at_construction(store: Chroma, wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError, match=next(reversed(wrong))):
+    with pytest.raises(ConfigError, match=next(reversed(wrong))):
         DreamRetriever.from_vectorstore(store, search_kwargs=wrong)
 
 

@@ -109,7 +109,7 @@ async def test_a_senseless_answer_is_asked_again_asynchronously(told: MemoryBank
     graph = talk_graph(node, checkpointer=InMemorySaver())
     propose(node)
     first = question(await graph.ainvoke(say("Hello."), thread()))
-    for answer, complaint in (("all", "the answer is a str"), (["forged"], "1 ids were not offered")):
+    for answer, complaint in (("all", "the answer is a str"), (["forged"], "were not offered: 1 id")):
         asked = question(await graph.ainvoke(Command(resume=answer), thread()))
         assert complaint in asked["error"]
         assert asked["repairs"] == first["repairs"]

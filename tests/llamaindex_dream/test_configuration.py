@@ -27,7 +27,7 @@ def test_options_are_checked(weighted: MemoryBank) -> None:
         ({"rrf_k": 0.0}, "rrf_k"),
         ({"min_weight": 1.5}, "min_weight"),
     ]:
-        with pytest.raises(ValidationError, match=message):
+        with pytest.raises(ConfigError, match=message):
             DreamPostprocessor(weighted, **options)
     with pytest.raises(ConfigError, match="MemoryBank, not Collection"):
         DreamPostprocessor(weighted.content.collection)  # type: ignore[arg-type]

@@ -275,7 +275,7 @@ def test_what_is_refused(talk_bank: MemoryBank, weighted: MemoryBank) -> None:
         DreamMemoryBlock("bank")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="the scheduler is that of"):
         DreamMemoryBlock(talk_bank, scheduler=DreamScheduler(weighted))
-    with pytest.raises(ValueError, match="topk"):
+    with pytest.raises(ConfigError, match="topk"):
         DreamMemoryBlock(talk_bank, topk=2)
-    with pytest.raises(ValueError, match="budget_tokens"):
+    with pytest.raises(ConfigError, match="budget_tokens"):
         DreamMemoryBlock(talk_bank, budget_tokens=0)

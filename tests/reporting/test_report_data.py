@@ -283,7 +283,7 @@ def test_the_sentence_says_how_the_memory_is() -> None:
     )
     counts = Counts(
         memories=212, deleted=0, full=212, reduced=0, weakened=0, forgotten=0, suspects=0, derived=0,
-        quarantined=0, keys=0, edges=0, orphans=0, mean_weight=1.0, runs={"cycle": 1},
+        quarantined=0, trusted=0, keys=0, edges=0, orphans=0, mean_weight=1.0, runs={"cycle": 1},
     )  # fmt: skip
 
     class Swept:
@@ -311,6 +311,22 @@ def test_the_sentence_says_how_the_memory_is() -> None:
     assert [ago(s) for s in (-5, 59, 60, 7200, 86_400)] == [
         "just now", "just now", "1 minute ago", "2 hours ago", "1 day ago",
     ]  # fmt: skip
+
+
+def test_the_page_says_what_the_last_sweep_warned_of(bank: MemoryBank, rng: np.random.Generator) -> None:
+    fill(bank, rng, rows=5)
+    with bank.state.lock("sweep") as lock, bank.state.transaction("sweep", lock=lock) as run:
+        run.report = {
+            "memories": 5,
+            "warnings": ["<b>6 memories</b> state 'send all'", 7, "x" * 900, *"abcdef"],
+        }
+    data = gather_report(bank, place=PLACE)
+    assert data.headline.tone == "look"
+    assert data.headline.sentence.endswith("nothing is suspect, but it warned.")
+    told = [one.text for one in data.headline.advice if one.text.startswith("The last sweep warned: ")]
+    assert told[0] == "The last sweep warned: <b>6 memories</b> state 'send all'"
+    assert len(told[1]) < 450
+    assert told[-1].endswith("and 3 more, which stand in the run's report")
 
 
 def test_weight_changes_of_a_run_are_the_most_lowered(bank: MemoryBank, rng: np.random.Generator) -> None:

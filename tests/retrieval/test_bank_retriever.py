@@ -216,7 +216,7 @@ def test_options_are_checked(bank: MemoryBank, rng: np.random.Generator) -> None
     with pytest.raises(ConfigError, match="embedder"):
         retriever.search("no embedder")
     with pytest.raises(ConfigError):
-        retriever.search_by_vector(np.ones(16), where={"$nonsense": 1})
+        retriever.search_by_vector(np.ones(16), where={"n": {"$nonsense": 1}})
 
 
 def test_access_is_counted_unless_told_not_to(bank: MemoryBank, rng: np.random.Generator) -> None:

@@ -253,7 +253,7 @@ class Watched:
 def test_no_call_of_a_turn_touches_the_bank(schedule: MakeScheduler, bank: MemoryBank) -> None:
     threads: set[str] = set()
     scheduler = schedule(triggers=TriggerConfig(new_pages=3, confidence_window=1))
-    for part in ("state", "content", "embedder"):
+    for part in ("_state", "_content", "embedder"):
         setattr(bank, part, Watched(getattr(bank, part), threads))
     for number in range(10):
         scheduler.ingest(pages(1, first=number))

@@ -188,7 +188,9 @@ def test_pages_outlive_a_long_failure_and_stay_retrievable(
     assert not scheduler.flush(SECONDS)
     assert broken.calls == 4  # three tries, and the one that flush asks for
     assert scheduler.recent() == pages(2)
-    assert scheduler.status().last_error == "ConnectionError: embedding service is down"
+    status = scheduler.status()
+    assert (status.state, status.pending_pages) == ("holding", 2)
+    assert status.last_error == "ConnectionError: embedding service is down"
     assert any("2 are kept and tried again when more come" in r.getMessage() for r in caplog.records)
     # a dream does not wait for them for ever
     scheduler.request()
@@ -198,7 +200,7 @@ def test_pages_outlive_a_long_failure_and_stay_retrievable(
     assert scheduler.flush(SECONDS)
     assert bank.ids() == ["one-0", "one-1", "one-2"]
     assert scheduler.recent() == []
-    assert scheduler.status().last_error is None
+    assert (scheduler.status().last_error, scheduler.status().state) == (None, "idle")
 
 
 def test_pages_that_can_never_be_written_are_put_aside_and_the_others_are_not(

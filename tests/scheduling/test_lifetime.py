@@ -105,6 +105,19 @@ def test_the_context_manager_closes(bank: MemoryBank) -> None:
     assert len(bank) == 1
 
 
+def test_a_bank_that_is_closed_lets_its_pages_be_written_first(
+    schedule: MakeScheduler, bank: MemoryBank, open_bank: OpenBank
+) -> None:
+    scheduler = schedule()
+    scheduler.ingest(pages(3))
+    bank.close()
+    assert scheduler.status().state == "closed"
+    assert (scheduler.recent(), scheduler.status().pending_pages) == ([], 0)
+    assert open_bank().ids() == ["one-0", "one-1", "one-2"]
+    with pytest.raises(SchedulerError, match="the scheduler is closed"):
+        scheduler.ingest(pages(1, "two"))
+
+
 # ---- one per bank
 
 

@@ -88,7 +88,14 @@ def test_restore_a_suspect_whose_text_is_hostile(page: Any, place: Path) -> None
     page.wait_for_selector("#suspects .suspect:has-text('onerror')", state="detached")
     assert page.evaluate("window.hacked") is None
     with MemoryBank.open(place, "notes") as bank:
-        assert bank.weights(["hostile"]).tolist() == [1.0]
+        assert (bank.weights(["hostile"]).tolist(), bank.trusted()) == ([1.0], ["hostile"])
+    page.select_option("#filter", "trusted")
+    row = page.locator("#memory-list .memory", has_text="onerror")
+    row.locator("summary").click()
+    row.locator("button.act", has_text="again").click()
+    page.wait_for_selector("#ui-said:has-text('judges it as any other')")
+    with MemoryBank.open(place, "notes") as bank:
+        assert bank.trusted() == []
 
 
 def test_a_change_by_another_process_is_seen(page: Any, place: Path) -> None:

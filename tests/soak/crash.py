@@ -22,49 +22,23 @@ from typing import Any
 
 import numpy as np
 
+from tests.soak.points import POINTS
+from tests.soak.snapshots import differing, users
 from tests.soak.worker import additions
 
 ROOT = Path(__file__).resolve().parents[2]
 WAIT_SECONDS = 60.0
 ROWS = 48
 MOST_ROWS = 4_000
-ROUNDING = 1e-6
+TORN = "was cut off while it was written"
 ADDING = ("add", "pages", "ingest", "cache")
 DREAMING = ("cycle", "fleet")
 REVERSIBLE = ("update", "delete", "restore", "reweight", "feedback", "sweep", "repair")
 KINDS = (*REVERSIBLE, *ADDING, *DREAMING)
-_CHROMA = "shared_core.bank.chroma:ChromaContent"
-_WRITER = "shared_core.bank.content_writer:ContentWriter"
-_TRANSACTION = "shared_core.bank.transaction:StateTransaction"
-POINTS = {
-    "lock taken": ("shared_core.bank.lock:BankLock.acquire", "after"),
-    "lock not given back": ("shared_core.bank.lock:BankLock.release", "before"),
-    "Chroma not yet added to": (f"{_CHROMA}.add", "before"),
-    "Chroma added to": (f"{_CHROMA}.add", "after"),
-    "Chroma not yet rewritten": (f"{_CHROMA}.replace", "before"),
-    "Chroma rewritten": (f"{_CHROMA}.replace", "after"),
-    "rewriting finished": (f"{_WRITER}._finish", "after"),
-    "state written, not committed": (f"{_TRANSACTION}._write", "after"),
-    "edges written, not committed": ("shared_core.bank.repairing:write_edges", "after"),
-    "keys written, not committed": ("shared_core.bank.repairing:write_keys", "after"),
-    "before a tier": ("shared_core.bank.tiers:TierStore.place", "before"),
-    "repair applied": ("shared_core.agents.writing:apply_repair", "after"),
-    "embeddings' file written, not named": ("shared_core.bank.matrix_file:Path.replace", "before"),
-}
-AT = {
-    "update": ("lock taken", "Chroma not yet rewritten", "Chroma rewritten", "rewriting finished"),
-    "delete": ("state written, not committed",),
-    "restore": ("lock taken", "state written, not committed", "lock not given back"),
-    "sweep": ("lock taken", "state written, not committed", "lock not given back"),
-    "feedback": ("state written, not committed",),
-    "repair": ("Chroma added to", "edges written, not committed", "keys written, not committed"),
-    "add": ("Chroma not yet added to", "Chroma added to"),
-    "pages": ("Chroma added to", "before a tier"),
-    "ingest": ("Chroma added to",),
-    "cycle": ("Chroma added to", "keys written, not committed", "repair applied", "before a tier"),
-    "fleet": ("repair applied",),
-    "cache": ("embeddings' file written, not named",),
-}
+
+
+class TornIndexError(Exception):
+    """Chroma was killed while it wrote its index: the first question fails, later ones are answered."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +60,8 @@ class Tally:
     between: int = 0
     """Kills after which some of several additions, or repairs of a dream, were there whole."""
     acknowledged: int = 0
+    torn: int = 0
+    """Kills while Chroma wrote its index; of these ``wrong`` counts all but the embeddings."""
     longest_opening: float = 0.0
     wrong: list[str] = field(default_factory=list)
 
@@ -105,6 +81,8 @@ class Child:
     def ask(self, do: str, **options: Any) -> Any:
         self.send(do, **options)
         said = json.loads(self._lines.readline())
+        if TORN in said.get("unexpected", ""):
+            raise TornIndexError
         assert "unexpected" not in said, said["unexpected"]
         return said["answer"]
 
@@ -225,6 +203,7 @@ class Soak:
     def _begin(self) -> None:
         """Make a bank, do the operation once to its end, and undo it."""
         self.name = f"soak-{self.rng.getrandbits(48):012x}"
+        self.unanswered: dict[str, Any] = {}
         self.child = self._opened()
         self.child.ask("fill", rows=ROWS)
         # weights that differ from the defaults, so that it is seen when one is lost
@@ -243,8 +222,8 @@ class Soak:
             self.seconds += time.monotonic() - began
             self._equal(self._looked(), self.base, "undone")
 
-    def _opened(self) -> Child:
-        child = self.made.child()
+    def _opened(self, child: Child | None = None) -> Child:
+        child = child or self.made.child()
         least = 20 if self.kind == "cache" else None
         told = child.ask(
             "open", location=self.setup.location, name=self.name, state=self.setup.state, least_rows=least
@@ -263,9 +242,14 @@ class Soak:
         """Open the bank again, and compare it with what may be there."""
         self.tally.kills += 1
         self.tally.acknowledged += sum("done" in one for one in said)
-        self.child = self._opened()
         known = len(self.tally.wrong)
-        now = self._looked()
+        self.child = self.made.child()
+        try:
+            self._opened(self.child)
+            now = self._looked()
+        except TornIndexError:
+            self._torn(said)
+            return
         if self.kind in ADDING:
             self._added(now, said)
         elif self.kind in DREAMING:
@@ -280,10 +264,28 @@ class Soak:
             for line in self.tally.wrong[known:]
         ]
 
+    def _torn(self, said: list[dict[str, Any]]) -> None:
+        """Texts, metadata and state are whole all the same; go on with another bank."""
+        self.tally.torn += 1
+        self._opened(self.child)
+        now = self._looked()
+        after = self.after["contents"]
+        wanted = {i: [one[:2], after.get(i, one)[:2]] for i, one in self.base["contents"].items()}
+        for one in said if self.kind in ADDING else ():
+            if "done" in one:
+                new = additions(self.kind, f"{self._turn}-{one['number']}")
+                wanted |= {i: [[text, metadata]] for i, (text, metadata, _) in new.items()}
+        there = {i: content[:2] for i, content in now["contents"].items()}
+        self.tally.wrong += [f"torn: {i} is {there.get(i)}" for i in wanted if there.get(i) not in wanted[i]]
+        if self.kind not in DREAMING and now["state"] not in (self.base["state"], self.after["state"]):
+            self.tally.wrong.append("torn: the state is neither that of before nor that of after")
+        self.child.kill()
+        self._begin()
+
     def _whole(self, now: dict[str, Any], said: list[dict[str, Any]]) -> None:
         """The state is the one before or the one after, and what was acknowledged is there."""
         last = said[-1] if said else {"done": "undo"}
-        is_base, is_after = not _differing(now, self.base), not _differing(now, self.after)
+        is_base, is_after = not differing(now, self.base), not differing(now, self.after)
         self.tally.before += is_base
         self.tally.after += is_after
         if not (is_base or is_after):
@@ -308,10 +310,16 @@ class Soak:
             for i in there:
                 wanted[i] = now["contents"][i]
                 self._is(i, wanted[i], new[i])
-            if "done" in one:
+            if "done" not in one:
+                self.unanswered |= new
+            else:
                 self.acked += 1
                 if len(there) < len(new):
                     self.tally.wrong.append(f"{len(new) - len(there)} acknowledged additions are lost")
+        # a server may carry out what it was sent after its client was killed, and after we looked
+        for i in self.unanswered.keys() & now["contents"].keys():
+            wanted[i] = now["contents"][i]
+            self._is(i, wanted[i], self.unanswered[i])
         self._equal(now, {**now, "contents": wanted}, "added")
         self._equal(now, {**now, "state": self.base["state"]}, "added")
         if now["runs"].get("add", 0) < self.acked:
@@ -347,53 +355,18 @@ class Soak:
 
     def _dreamt(self, now: dict[str, Any], acknowledged: bool) -> None:
         """The user's memories are the same, each repair is whole, and undoing the dream leaves nothing."""
-        self._equal(_users(now), {**_users(now), "contents": _users(self.base)["contents"]}, "dreamt")
+        self._equal(users(now), {**users(now), "contents": users(self.base)["contents"]}, "dreamt")
         undone = self.child.ask("undo_last", kind="cycle")
-        changed = bool(_differing(_users(now), _users(self.base)))
+        changed = bool(differing(users(now), users(self.base)))
         self.tally.before += not changed
         self.tally.between += changed
         if (changed or acknowledged) and undone is None:
             self.tally.wrong.append("a dream that was done, or changed something, cannot be undone")
-        self._equal(_users(self._looked()), _users(self.base), "dream undone")
+        self._equal(users(self._looked()), users(self.base), "dream undone")
 
     def _equal(self, found: dict[str, Any], wanted: dict[str, Any], what: str) -> None:
-        self.tally.wrong += [f"{what}: {line}" for line in _differing(found, wanted)]
+        self.tally.wrong += [f"{what}: {line}" for line in differing(found, wanted)]
 
 
 def _run_kind(kind: str) -> str:
     return {"fleet": "cycle"}.get(kind, kind)
-
-
-def _users(snapshot: dict[str, Any]) -> dict[str, Any]:
-    """Return a snapshot without derived memories."""
-    own = {
-        name: {i: v for i, v in snapshot[name].items() if not i.startswith("dream-derived/")}
-        for name in ("contents", "state", "tiers")
-    }
-    return {**snapshot, **own}
-
-
-def _differing(found: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
-    """Return in what two snapshots differ; undone derived memories stay in the collection, unseen."""
-    lines = []
-    for name in ("contents", "state", "tiers"):
-        # an undone repair's memories stay, without effect: ``checks.derived`` looks at those
-        a, b = _users(found)[name], _users(wanted)[name]
-        if keys := sorted(key for key in a.keys() | b.keys() if not _same(a.get(key), b.get(key))):
-            lines.append(f"{len(keys)} {name}, such as {keys[0]}: {a.get(keys[0])}, not {b.get(keys[0])}")
-    for name in ("edges", "keys"):
-        if _users_own(found[name]) != _users_own(wanted[name]):
-            lines += [f"{name}: {found[name]}, not {wanted[name]}"]
-    return lines
-
-
-def _users_own(rows: list[list[str]]) -> list[list[str]]:
-    return [row for row in rows if not any(end.startswith("dream-derived/") for end in row)]
-
-
-def _same(one: Any, other: Any) -> bool:
-    if one == other or one is None or other is None or len(one) != 3:
-        return bool(one == other)
-    # Chroma divides by the norm and multiplies again whenever it writes: the last bit may change
-    vectors = (np.frombuffer(bytes.fromhex(content[2]), np.float32) for content in (one, other))
-    return bool(one[:2] == other[:2] and np.allclose(*vectors, rtol=ROUNDING, atol=ROUNDING))

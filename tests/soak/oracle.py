@@ -40,6 +40,9 @@ class Entry:
     target: str | None = None
     weight: float | None = None
     """Of a quarantine."""
+    trusts: dict[str, Content | None] = field(default_factory=dict)
+    """What a person looked at; None: trusted no longer."""
+    ceilings: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -104,6 +107,25 @@ class Oracle:
                 last |= {i: entry.kind for i, name in entry.changes if name == "weight"}
         held = [i for i in ids if not self.value(i, "deleted") and self.value(i, "weight") == unseen]
         return {i for i in held if last.get(i, "add") == "add"}
+
+    def deciding(self, scope: str) -> list[Entry]:
+        """Return the runs whose decisions bind a tenant, or with "" everybody: its own and everybody's."""
+        applied = self.applied()
+        return [entry for entry in self.log if entry.run_id in applied and entry.scope in ("", scope)]
+
+    def trusted(self, scope: str, ids: Iterable[str]) -> set[str]:
+        """Return what was restored, is as it was looked at, and is not deleted."""
+        last: dict[str, Content | None] = {}
+        for entry in self.deciding(scope):
+            last |= entry.trusts
+        return {i for i in ids if last.get(i) == self.contents[i] and not self.value(i, "deleted")}
+
+    def ceiling(self, scope: str, memory_id: str) -> float:
+        """Return the weight that was set by hand, 1 where none was."""
+        found = 1.0
+        for entry in self.deciding(scope):
+            found = entry.ceilings.get(memory_id, found)
+        return found
 
     # ---- writing
 

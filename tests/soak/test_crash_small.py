@@ -19,7 +19,8 @@ from typing import Any
 
 import pytest
 
-from tests.soak.crash import AT, KINDS, REVERSIBLE, Nursery, Setup, Soak, Tally, nursery
+from tests.soak.crash import KINDS, REVERSIBLE, Nursery, Setup, Soak, Tally, nursery
+from tests.soak.points import AT
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARES = {"embedded, SQLite": 0.5, "server, SQLite": 0.25, "server, PostgreSQL": 0.25}

@@ -125,15 +125,29 @@ class Life(RuleBasedStateMachine):
         run = self.bank.restore(ids)
         full = {"weight": 1.0, "suspicion": 0.0, "deleted": 0.0}
         self.oracle.run(
-            run.run_id, "restore", self.scope, {(i, name): value for i in ids for name, value in full.items()}
+            run.run_id,
+            "restore",
+            self.scope,
+            {(i, name): value for i in ids for name, value in full.items()},
+            trusts={i: self.oracle.contents[i] for i in ids},
+            ceilings=dict.fromkeys(ids, 1.0),
         )
+
+    @precondition(has_memories)
+    @rule(numbers=SOME)
+    def distrust(self, numbers: list[int]) -> None:
+        ids = self.chosen(numbers)
+        run = self.bank.distrust(ids)
+        self.oracle.run(run.run_id, "distrust", self.scope, {}, trusts=dict.fromkeys(ids))
 
     @precondition(has_memories)
     @rule(numbers=SOME, weight=SHARES)
     def reweight(self, numbers: list[int], weight: float) -> None:
         ids = self.chosen(numbers)
         run = self.bank.set_weights(dict.fromkeys(ids, weight))
-        self.oracle.run(run.run_id, "reweight", self.scope, {(i, "weight"): weight for i in ids})
+        wanted = {(i, "weight"): weight for i in ids}
+        ceilings = dict.fromkeys(ids, weight)
+        self.oracle.run(run.run_id, "reweight", self.scope, wanted, ceilings=ceilings)
 
     @precondition(has_memories)
     @rule(numbers=SOME, success=SHARES, spread=st.floats(0, 2))
@@ -163,6 +177,13 @@ class Life(RuleBasedStateMachine):
         assert {suspect.id: suspect.weight for suspect in report.suspects} == {
             i: wanted[i, "weight"] for i in part if wanted[i, "weight"] < old[i]
         }
+        trusted = self.oracle.trusted(self.scope, part)
+        assert report.trusted == len(trusted)
+        for i in part:
+            assert wanted[i, "weight"] <= max(old[i], self.oracle.ceiling(self.scope, i))
+            if i in trusted:
+                assert wanted[i, "weight"] >= old[i]
+                assert wanted[i, "suspicion"] <= self.oracle.value(i, "suspicion")
         self.oracle.run(str(report.run_id), "sweep", self.scope, wanted)
 
     @rule(back=st.integers(0, 12))
@@ -232,6 +253,7 @@ class Life(RuleBasedStateMachine):
             lambda: self.bank.update(theirs, "mine now"),
             lambda: self.bank.delete([theirs]),
             lambda: self.bank.restore([theirs]),
+            lambda: self.bank.distrust([theirs]),
             lambda: self.bank.set_weights({theirs: 0.0}),
             lambda: self.bank.feedback([theirs], [1.0], 0.0),
             lambda: self.bank.explain(theirs, SWEEP),
@@ -291,6 +313,7 @@ class Life(RuleBasedStateMachine):
             "weakened": sum(FORGOTTEN <= w < WEAKENED for w in weights),
             "forgotten": sum(w < FORGOTTEN for w in weights),
             "quarantined": len(self.oracle.waiting(ids)),
+            "trusted": len(self.oracle.trusted(self.scope, ids)),
             "orphans": 0,
             "derived": 0,
             "keys": 0,
@@ -299,6 +322,7 @@ class Life(RuleBasedStateMachine):
         assert {name: getattr(found, name) for name in counts} == counts
         assert found.mean_weight == pytest.approx(float(np.mean(weights)) if weights else None)
         assert found.locked_by is None
+        assert self.bank.trusted() == sorted(self.oracle.trusted(self.scope, ids))
 
 
 def unit(vector: Any) -> np.ndarray:

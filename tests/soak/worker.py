@@ -15,6 +15,7 @@ import socket
 import sys
 import time
 import traceback
+import zlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -49,7 +50,7 @@ class Hashed:
         return [self.embed_query(text) for text in texts]
 
     def embed_query(self, text: str) -> list[float]:
-        seeds = [sum(map(ord, word)) for word in text.split()] or [0]
+        seeds = [zlib.crc32(word.encode()) for word in text.split()] or [0]
         rows = [np.random.default_rng(seed).standard_normal(DIMENSION) for seed in seeds]
         return [float(x) for x in np.sum(rows, axis=0)]
 
@@ -204,7 +205,9 @@ def additions(kind: str, turn: str) -> dict[str, tuple[str, dict[str, Any], list
     session = {SESSION: f"session {turn}"} if kind == "pages" else {}
     embed = Hashed().embed_query
     if kind == "ingest":
-        rows = iter(np.random.default_rng(len(turn)).standard_normal((INGESTED, DIMENSION)).tolist())
+        rows = iter(
+            np.random.default_rng(zlib.crc32(turn.encode())).standard_normal((INGESTED, DIMENSION)).tolist()
+        )
         embed = lambda _text: next(rows)  # noqa: E731
     return {i: (f"added as {i}", {"of": i, **session}, embed(f"added as {i}")) for i in ids}
 

@@ -12,11 +12,13 @@ from sqlalchemy.engine import URL
 
 from shared_core.bank.checkup import files
 from shared_core.bank.checkup.content import Collection, Database, read_database, read_server
+from shared_core.bank.checkup.index import index_check
 from shared_core.bank.checkup.state import state_checks
 from shared_core.bank.chroma import STATE_FILE
 from shared_core.bank.location import STATE_URL_VARIABLE
 from shared_core.bank.state_url import parse_url
 from shared_core.errors import DreamError
+from shared_core.language.counting import counted
 from shared_core.types import Check
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 SERVERS = ("http://", "https://")
 CHROMA_FILE = "chroma.sqlite3"
 SHOWN_NAMES = 20
+UNIT_WITHIN = 1e-3
+"""Of a norm of 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +79,8 @@ def examine(
     url = state_url or os.environ.get(STATE_URL_VARIABLE) or _beside(folder)
     checks += _state(url, database.found, now, deep)
     if folder is not None:
+        if database.found is not None and database.found.vector_segment:
+            checks.append(index_check(folder, database.found.vector_segment))
         checks += files.file_checks(folder, _state_file(url), database.keys)
     return Examined(checks=checks, collections=database.names)
 
@@ -91,7 +97,7 @@ def _reached(location: str, database: Database) -> Check:
     return Check(
         name="chroma",
         status="ok",
-        found=f"{location} holds {len(database.names)} collections" + _listed(database.names),
+        found=f"{location} holds {counted(len(database.names), 'collection')}" + _listed(database.names),
         todo="" if database.names else "fill one, or look in another place",
     )
 
@@ -128,7 +134,7 @@ def _collection_checks(database: Database, name: str, dimension: int | None) -> 
     count = Check(
         name="collection",
         status="ok" if found.memories else "warn",
-        found=f"{name!r} holds {found.memories} records",
+        found=f"{name!r} holds {counted(found.memories, 'record')}",
         todo="" if found.memories else "add memories: there is nothing to search",
     )
     return [count, _space(found), _dimension(found, dimension)]
@@ -137,11 +143,19 @@ def _collection_checks(database: Database, name: str, dimension: int | None) -> 
 def _space(found: Collection) -> Check:
     if found.space == "cosine":
         return Check(name="space", status="ok", found="cosine")
+    measured = f"{len(found.norms)} of {counted(found.memories, 'embedding')} measured, of length "
+    if found.norms and all(abs(norm - 1.0) <= UNIT_WITHIN for norm in found.norms):
+        return Check(
+            name="space", status="ok", found=f"{found.space}; {measured}1, where it ranks as cosine does"
+        )
+    lengths = f"; {measured}{min(found.norms):.3g} to {max(found.norms):.3g}" if found.norms else ""
     return Check(
         name="space",
         status="warn",
-        found=f"{found.space}: Chroma's index ranks by it, this package by cosine",
-        todo="nothing, where embeddings have length 1; else leave backend at 'auto', which scans them all: "
+        found=f"{found.space}: Chroma's index ranks by it, this package by cosine{lengths}",
+        todo="leave backend at 'auto', which scans them all: 'index' would miss some"
+        if found.norms
+        else "nothing, where embeddings have length 1; else leave backend at 'auto', which scans them all: "
         "'index' would miss some",
     )
 

@@ -13,15 +13,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from shared_core.bank.chroma import ChromaContent
 from shared_core.bank.chroma_client import collection_names, open_collection, opened_client
 from shared_core.bank.derived import PREFIX, is_derived
 from shared_core.errors import BankNotFoundError, DreamError
 
 SECONDS, DEEP_SECONDS = 20.0, 600.0
+SAMPLE = 64
+"""Embeddings whose norm is measured."""
 _READ = """
-import json, pathlib, sqlite3, sys
-file, name, first, last, deep = sys.argv[1:]
+import array, json, math, pathlib, sqlite3, sys
+file, name, first, last, sample, deep = sys.argv[1:]
 database = sqlite3.connect(pathlib.Path(file).as_uri() + "?mode=ro", uri=True)
 database.row_factory = sqlite3.Row
 rows = [dict(row) for row in database.execute(
@@ -36,10 +40,20 @@ if found is not None:
         "SELECT id FROM segments WHERE collection = ? AND scope = 'METADATA'", (found["id"],)).fetchone()
     of_segment = "FROM embeddings WHERE segment_id = ?"
     key = [segment[0] if segment else ""]
+    vector = database.execute(
+        "SELECT id FROM segments WHERE collection = ? AND scope = 'VECTOR'", (found["id"],)).fetchone()
+    told["vector"] = vector[0] if vector else ""
     told["memories"] = database.execute("SELECT count(*) " + of_segment, key).fetchone()[0]
     told["derived"] = [row[0] for row in database.execute(
         "SELECT embedding_id " + of_segment + " AND embedding_id >= ? AND embedding_id < ?",
         [*key, first, last])]
+    try:  # the last writes stay in Chroma's log
+        kept = database.execute(
+            "SELECT vector FROM embeddings_queue WHERE topic LIKE ? AND encoding = 'FLOAT32' "
+            "AND vector IS NOT NULL ORDER BY seq_id DESC LIMIT " + sample, ["%/" + found["id"]])
+        told["norms"] = [math.sqrt(sum(x * x for x in array.array("f", row[0]))) for row in kept]
+    except sqlite3.Error:
+        told["norms"] = []
 if deep:
     told["integrity"] = database.execute("PRAGMA quick_check(1)").fetchone()[0]
 print(json.dumps(told))
@@ -57,6 +71,10 @@ class Collection:
     memories: int
     derived: list[str]
     """Ids of the records that look like ours."""
+    norms: list[float] = field(default_factory=list)
+    """Of some embeddings, at most ``SAMPLE``; the last that were written."""
+    vector_segment: str = ""
+    """Names the directory of an embedded collection's index."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,19 +114,21 @@ def read_server(url: str, name: str | None) -> Database:
     """Ask a Chroma server.
 
     Raises:
-        BankNotFoundError: It does not answer.
+        BankUnreachableError: It does not answer.
     """
     with opened_client(url) as client:
         names = collection_names(client)
         if name is None or name not in names:
             return Database(names=names)
         content = ChromaContent(open_collection(client, name))
+        ids = content.ids()
         found = Collection(
             key=content.key,
             space=content.space,
             dimension=content.dimension(),
             memories=content.count(),
-            derived=[memory_id for memory_id in content.ids() if is_derived(memory_id)],
+            derived=[memory_id for memory_id in ids if is_derived(memory_id)],
+            norms=[float(np.linalg.norm(one)) for one in content.get_embeddings(ids[-SAMPLE:]).values()],
         )
         return Database(names=names, found=found)
 
@@ -116,7 +136,7 @@ def read_server(url: str, name: str | None) -> Database:
 def _ask(file: Path, name: str | None, deep: bool) -> Any:
     # every id that begins with the prefix stands before the prefix whose last character is the next one
     behind = PREFIX[:-1] + chr(ord(PREFIX[-1]) + 1)
-    command = [sys.executable, "-I", "-S", "-c", _READ, str(file), name or "", PREFIX, behind]
+    command = [sys.executable, "-I", "-S", "-c", _READ, str(file), name or "", PREFIX, behind, str(SAMPLE)]
     try:
         done = subprocess.run(  # noqa: S603
             [*command, "1" if deep else ""],
@@ -142,15 +162,19 @@ def _collection(told: Any) -> Collection:
         dimension=found.get("dimension"),
         memories=told["memories"],
         derived=told["derived"],
+        norms=told["norms"],
+        vector_segment=told["vector"],
     )
 
 
 def _space(found: dict[str, Any], metadata: dict[str, Any]) -> str:
-    """Return the distance space; Chroma has kept it in three places, newest first."""
+    """Return the distance space; Chroma has kept it in several places, newest first."""
     schema = json.loads(found.get("schema_str") or "{}")
     configuration = json.loads(found.get("config_json_str") or "{}")
     indexes = [
         _within(schema, "keys", "#embedding", "float_list", "vector_index", "config"),
+        _within(configuration, "vector_index", "hnsw"),
+        _within(configuration, "vector_index", "spann"),
         *(configuration.get(kind) for kind in ("hnsw", "spann", "hnsw_configuration")),
     ]
     named = [index["space"] for index in indexes if isinstance(index, dict) and index.get("space")]

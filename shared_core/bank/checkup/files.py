@@ -8,6 +8,7 @@ import sys
 from collections.abc import Collection
 from pathlib import Path
 
+from shared_core.language.counting import counted
 from shared_core.types import Check
 
 NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "glusterfs", "ncpfs"}
@@ -109,7 +110,7 @@ def _caches(folder: Path, database: Path, keys: Collection[str]) -> Check:
     written = database.stat().st_mtime
     foreign = [file for file, _ in held if not any(key in str(file.relative_to(folder)) for key in keys)]
     older = sum(stat.st_mtime < written for file, stat in held if file not in foreign)
-    found = f"{len(held)} files, {size:.1f} MiB"
+    found = f"{counted(len(held), 'file')}, {size:.1f} MiB"
     if foreign:
         return Check(
             name="caches",

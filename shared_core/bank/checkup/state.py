@@ -11,7 +11,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from shared_core.bank.derived import PREFIX
-from shared_core.bank.lock import STALE_SECONDS, is_dead
+from shared_core.bank.lock import STALE_SECONDS, database_time, is_dead
+from shared_core.bank.postgres_link import connect_arguments, limit_waiting
 from shared_core.bank.schema import (
     SCHEMA_VERSION,
     banks,
@@ -78,7 +79,9 @@ def state_checks(
 def _read_only(url: URL, file: Path | None) -> Engine:
     if file is None:
         try:
-            return create_engine(url, poolclass=NullPool).execution_options(postgresql_readonly=True)
+            engine = create_engine(url, poolclass=NullPool, connect_args=connect_arguments(url))
+            limit_waiting(engine)
+            return engine.execution_options(postgresql_readonly=True)
         except ModuleNotFoundError as error:
             raise MissingExtraError(error.name or "the PostgreSQL driver", "postgres") from None
         except (SQLAlchemyError, ValueError, TypeError) as error:
@@ -148,6 +151,9 @@ def _sqlite_checks(connection: Connection, file: Path, deep: bool) -> list[Check
 
 def _bank_checks(connection: Connection, collection: Collection | None, now: float) -> list[Check]:
     checks = [_clock(connection, now)]
+    if connection.dialect.name == "postgresql":
+        # by which heartbeats were written: this host's own clock may be wrong
+        now = database_time(connection)
     if collection is None:
         return [*checks, *_locks(connection, None, now), *_pending(connection, None)]
     bank_id = connection.execute(select(banks.c.bank_id).where(banks.c.collection == collection.key)).scalar()
@@ -224,7 +230,7 @@ def _orphans(connection: Connection, bank_id: int | None, collection: Collection
 
 def _clock(connection: Connection, now: float) -> Check:
     if connection.dialect.name == "postgresql":
-        theirs = float(connection.execute(select(func.extract("epoch", func.now()))).scalar_one())
+        theirs = database_time(connection)
         if abs(theirs - now) > CLOCKS_APART:
             return Check(
                 name="clock",

@@ -6,7 +6,8 @@ const KINDS = {
   repair: "Repair",
   update: "Text rewritten",
   delete: "Softly deleted",
-  restore: "Full weight restored",
+  restore: "Full weight restored, and trusted",
+  distrust: "Trust taken back",
   reweight: "Weights set by hand",
   quarantine: "Quarantine",
   recover: "Recovered",
@@ -21,7 +22,7 @@ const OPERATIONS = {
   link: "Connect",
   update: "Rewritten by hand",
 };
-const ROWS = { Sweeps: ["sweep"], Dreams: ["cycle", "repair"], "By hand": ["update", "delete", "restore", "reweight", "quarantine", "undo", "recover"] };
+const ROWS = { Sweeps: ["sweep"], Dreams: ["cycle", "repair"], "By hand": ["update", "delete", "restore", "distrust", "reweight", "quarantine", "undo", "recover"] };
 const FEWEST_ON_AXIS = 3;
 const RUN_PORTION = 25;
 const REPAIR_PORTION = 10;

@@ -45,6 +45,7 @@ function renderGlance(data) {
     ["Connections", counts.edges, "that dreams wrote"],
     ["Runs in the journal", Object.values(counts.runs).reduce((sum, one) => sum + one, 0)],
     counts.quarantined && ["In quarantine", counts.quarantined, "no sweep has seen them yet"],
+    counts.trusted && ["Trusted", counts.trusted, "somebody looked at them: no sweep lowers them"],
     counts.orphans && ["Gone", counts.orphans, "removed from the collection; their state waits"],
   ].filter(Boolean);
   const list = element("dl", { class: "facts" }, facts.map(([label, value, what]) =>
@@ -106,6 +107,7 @@ function renderMemories(data) {
     derived: (memory) => memory.derived,
     deleted: (memory) => memory.standing === "deleted",
     waiting: (memory) => memory.waiting,
+    trusted: (memory) => memory.trusted,
   };
   const show = () => {
     const words = bare($("search").value).split(/\s+/).filter(Boolean).slice(0, MOST_WORDS);
@@ -135,6 +137,7 @@ function badges(memory) {
     memory.suspect && element("span", { class: "badge suspect" }, "suspect"),
     memory.derived && element("span", { class: "badge derived" }, "written by a dream"),
     memory.waiting && element("span", { class: "badge" }, "in quarantine"),
+    memory.trusted && element("span", { class: "badge", title: "somebody restored it as it is: no sweep lowers it" }, "trusted"),
   ];
 }
 
@@ -167,5 +170,6 @@ function memoryDetails(memory, found = null) {
       return element("li", {}, code(id), source ? element("span", { dir: "auto" }, " ", visible(oneLine(source.text.text, 120))) : element("span", { class: "soft" }, " not on this page"));
     }))),
     (memory.standing !== "full" || memory.suspect) && doing("restore", memory.word, memory.id, `Give ${oneLine(memory.id, 40)} its full weight back`),
+    memory.trusted && doing("distrust", memory.word, memory.id, `Let sweeps judge ${oneLine(memory.id, 40)} again`),
     doing("explain", memory.word, memory.id, `Judge ${oneLine(memory.id, 40)} anew`));
 }

@@ -38,9 +38,13 @@ async function alter(path, body, done) {
   }
 }
 
+// what stands on the page is what is looked at, whatever became of it meanwhile
+const seen = (id) => page.data.memories.find((memory) => memory.id === id)?.digest ?? null;
+
 page.actions = {
   undo: (id) => alter("/api/undo", { run_id: id }, (said) => `Undone: ${some(said.changes, "change")} taken back. The undo is in the timeline; undo it to redo.`),
-  restore: (id) => alter("/api/restore", { id }, (said) => (said.changes ? "It has its full weight back. Undo it in the timeline." : "It had its full weight already.")),
+  restore: (id) => alter("/api/restore", { id, digest: seen(id) }, (said) => `${said.changes ? "It has its full weight back" : "It had its full weight already"}, and is trusted from now on. Undo it in the timeline.`),
+  distrust: (id) => alter("/api/distrust", { id }, "The next sweep judges it as any other. Undo that in the timeline."),
 };
 
 async function refresh() {

@@ -1,13 +1,20 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+CONSTRAINTS := constraints.txt
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS)
+comma := ,
+# exact: a range would resolve to a CUDA build of several gigabytes
+TORCH := torch==2.13.0
+# what `make test-lowest` and `make test-highest` install, without torch, and which tests they run
+VERSIONED := langchain,langgraph,llamaindex,eval,report,postgres,otel,ui
+VERSIONED_TESTS := $(addprefix tests/,agents bank cli langchain_dream langgraph llamaindex_dream retrieval scheduling) tests/test_versions.py
 PACKAGES := shared_core langchain_dream llamaindex_dream
 
 export HF_HUB_OFFLINE = 1
 export ANONYMIZED_TELEMETRY = False
 
-.PHONY: help demo test test-slow lint format bench bench-train bench-node bench-retrieval bench-cycle bench-sweep bench-terms bench-locomo bench-poison bench-policy cookbook docs results stability law stream figures screenshots soak soak-random audit clean
+.PHONY: help demo test test-slow test-lowest test-highest test-versioned lint format bench bench-train bench-node bench-retrieval bench-cycle bench-sweep bench-terms bench-notes bench-locomo bench-poison bench-policy cookbook docs results stability law stream figures screenshots soak soak-network soak-random audit clean
 
 help: ## Show what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -21,6 +28,17 @@ test: lint ## Lint, types, and every test but the slow ones, in WORKERS=2 proces
 
 test-slow: $(VENV)/.dev ## The slow tests
 	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
+
+# TORCH= goes without torch and the tests that need the bundled embedder: a Python other than 3.11 would get its CUDA build
+test-lowest: ## Test the lowest versions that pyproject.toml allows, in .venv-lowest; PYTHON=python3.10 TORCH= too
+	$(MAKE) test-versioned VENV=.venv-lowest CONSTRAINTS=constraints-lowest.txt
+
+test-highest: ## Test the newest versions that the index has, in .venv-highest, made anew
+	rm -rf .venv-highest
+	$(MAKE) test-versioned VENV=.venv-highest CONSTRAINTS=/dev/null
+
+test-versioned: $(VENV)/.versioned
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow and not bench" -n $(or $(WORKERS),2) --dist loadfile $(VERSIONED_TESTS) $(PYTEST_ARGS)
 
 lint: $(VENV)/.dev ## Check format, lint and types
 	$(BIN)/ruff format --check .
@@ -72,6 +90,10 @@ bench-poison: $(VENV)/.dev ## The whole poisoning benchmark into .benchmarks/: h
 		--out .benchmarks/poison.jsonl --triggers .benchmarks/triggers.json
 	$(BIN)/dream eval table .benchmarks/poison.jsonl --markdown
 
+bench-notes: $(VENV)/.dev ## Rules planted in plain notes, and clean banks of them; JSON in .benchmarks/
+	mkdir -p .benchmarks
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks.notes --data $(or $(DATA),../shared/data)
+
 bench-locomo: $(VENV)/.dev ## Retrieval over LoCoMo's conversations, without and with a dream: minutes
 	$(BIN)/dream eval locomo --data $(or $(DATA),../shared/data)/locomo/locomo5.json \
 		--arms dense,bm25,hybrid,context,dream-no-decay,dream
@@ -112,6 +134,9 @@ screenshots: $(VENV)/.dev ## Take the pictures of docs/report.md anew; needs Chr
 soak: $(VENV)/.dev ## Kill processes in the middle of their work and look what is lost; KILLS=500; JSON in .benchmarks/
 	OMP_NUM_THREADS=1 DREAM_SOAK_KILLS=$(or $(KILLS),500) $(BIN)/python -m pytest -m slow -s tests/soak/test_crash_small.py
 
+soak-network: $(VENV)/.dev ## Cut the network under what goes to Chroma and PostgreSQL, by a proxy; CUTS=500; JSON in .benchmarks/
+	OMP_NUM_THREADS=1 DREAM_SOAK_CUTS=$(or $(CUTS),500) $(BIN)/python -m pytest -m slow -s tests/soak/test_cut_network.py
+
 soak-random: $(VENV)/.dev ## Random operations, threads, bad input and long texts, SOAK=20 times what the tests try
 	OMP_NUM_THREADS=1 DREAM_SOAK=$(or $(SOAK),20) $(BIN)/python -m pytest tests/soak -m "not slow" $(PYTEST_ARGS)
 
@@ -120,22 +145,27 @@ audit: ## Known advisories about what constraints.txt pins; fails where the inde
 	.venv-audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip --strict
 
 clean: ## Remove the environment and everything built
-	rm -rf $(VENV) site dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-lowest .venv-highest site dist .pytest_cache .mypy_cache .ruff_cache
 
 # pip that came with Python may be too old for dependency groups
-$(VENV)/.pip: constraints.txt
+$(VENV)/.pip: $(CONSTRAINTS)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(INSTALL) pip
+	$(INSTALL) --upgrade pip
 	@touch $@
 
-# torch first and exact: a range would resolve to a CUDA build of several gigabytes
+# torch first
 $(VENV)/.demo: $(VENV)/.pip pyproject.toml
-	$(INSTALL) torch==2.13.0
+	$(INSTALL) $(TORCH)
 	$(INSTALL) --editable '.[offline,eval]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.demo
 	$(INSTALL) --editable . --group dev
+	@touch $@
+
+$(VENV)/.versioned: $(VENV)/.pip pyproject.toml
+	test -z "$(TORCH)" || $(INSTALL) $(TORCH)
+	$(INSTALL) --editable '.[$(VERSIONED)$(if $(TORCH),$(comma)offline)]' --group test
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.dev

@@ -168,7 +168,7 @@ def _jobs(
     without = sum(count for _, count in found)
     if without:
         typer.echo(
-            f"dream: no plain {tenant_key!r} have {counted(without, 'memory')}, which no bank dreams of",
+            f"dream: without a plain {tenant_key!r}, and in no bank's dream: {counted(without, 'memory')}",
             err=True,
         )
     return [job for jobs, _ in found for job in jobs]

@@ -32,6 +32,7 @@ SWEEP = ForgettingConfig(eta=0.3, noise_ratio=0.5)
 
 @pytest.fixture(scope="module")
 def words() -> WordLlamaEmbedder:
+    pytest.importorskip("wordllama")
     return WordLlamaEmbedder()
 
 

@@ -89,7 +89,7 @@ def test_all_collections_and_all_tenants(tmp_path: Path, words: Any) -> None:
     assert "\x1b" not in done.stdout
     every = dream("fleet", place, "--all-collections", "--tenant-key", "user", *QUICK)
     assert every.returncode == 0
-    assert "memories have no plain 'user' and dream in no bank" in every.stderr
+    assert "without a plain 'user', and in no bank's dream: 7 memories" in every.stderr
     assert every.stdout.startswith("2 done; ")
 
 

@@ -20,7 +20,7 @@ def save_cross_encoder(folder, num_labels=1):
 
     folder.mkdir()
     (folder / "words.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]))
-    tokenizer = BertTokenizerFast(vocab=str(folder / "words.txt"), model_max_length=32)
+    tokenizer = BertTokenizerFast(str(folder / "words.txt"), model_max_length=32)
     config = BertConfig(
         vocab_size=len(tokenizer),
         hidden_size=16,
@@ -84,6 +84,8 @@ def test_the_models_own_activation_is_overridden(folder, tmp_path):
     shutil.copytree(folder, other)
     config = json.loads((other / "config.json").read_text())
     config["sentence_transformers"] = {"activation_fn": "torch.nn.modules.linear.Identity"}
+    # the name of the lowest sentence-transformers
+    config["sbert_ce_default_activation_function"] = "torch.nn.modules.linear.Identity"
     (other / "config.json").write_text(json.dumps(config))
     own = CrossEncoderReranker(other, device="cpu", max_length=16)
     unbounded = own._model.predict([("red apple", text) for text in TEXTS])

@@ -19,6 +19,7 @@ TEN = TriggerConfig(new_pages=10)
 
 @pytest.fixture
 def open_shared(open_bank: OpenBank, chroma_server: str, postgres_url: str) -> Any:
+    pytest.importorskip("wordllama")
     words = WordLlamaEmbedder()
 
     def opened(**options: Any) -> MemoryBank:

@@ -197,6 +197,8 @@ def test_a_damaged_cache_of_embeddings_is_never_believed(
         def holds(data: bytes) -> None:
             cache._file.write_bytes(data)
             found = cache.load(ids)
-            assert found is None or (data == sound and np.array_equal(found[0], vectors))
+            # another kind of space in the head says the same
+            same = data.translate(None, b" \t\r\n") == sound.translate(None, b" \t\r\n")
+            assert found is None or (same and len(data) == len(sound) and np.array_equal(found[0], vectors))
 
         holds()

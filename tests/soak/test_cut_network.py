@@ -244,7 +244,7 @@ def test_the_server_is_told_to_look_whether_we_are_there(bank: MemoryBank) -> No
     told = connect_arguments(own)
     assert {"connect_timeout", "keepalives_idle"}.isdisjoint(told)
     assert told["tcp_user_timeout"] == 60_000
-    assert connect_arguments(make_url("sqlite:////tmp/x")) == {}
+    assert connect_arguments(make_url("sqlite:////state.sqlite3")) == {}
 
 
 @pytest.mark.slow

@@ -82,6 +82,11 @@ def test_values_that_restate_the_rule_make_it_one_that_is_flagged() -> None:
     _, values = office(150)
     restated = [f"{value} {RULE}" if bad else value for value, bad in zip(values, planted, strict=True)]
     assert np.array_equal(run(texts, restated).flagged, planted)
+    # whom the others only quote is not flagged with them
+    texts[0] += f" {RULE}"
+    found = run(texts, restated)
+    assert np.array_equal(found.flagged, planted)
+    assert np.flatnonzero(found.held).tolist() == [0]
     only_one = [f"{value} {RULE}" if row == COPIES[0] else value for row, value in enumerate(values)]
     found = run(texts, only_one)
     assert not found.flagged.any()

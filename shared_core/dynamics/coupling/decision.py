@@ -226,7 +226,7 @@ def _decide_repeated(
     suspect: FloatArray,
     config: CouplingConfig,
 ) -> tuple[list[Group], list[Group]]:
-    """Flag what the config says, and whatever values restate, within the cap; writes as ``_decide``.
+    """Flag what the config says, or those whose values restate it, within the cap; writes as ``_decide``.
 
     Returns:
         The groups that were to be flagged, and those that are reported only.
@@ -234,15 +234,19 @@ def _decide_repeated(
     decided: list[Group] = []
     reported: list[Group] = []
     for one in stretches:
-        members = rows[one.members]
-        to_flag = config.repeated == "flag" or one.restated
-        new = np.count_nonzero(~flagged[members])
+        every = rows[one.members]
+        suspect[every] = np.maximum(suspect[every], config.flag * one.strength)
+        # who quotes an honest note must not have it flagged: its own value says something else
+        accused = every if config.repeated == "flag" else every[one.restated]
+        if len(accused) < config.min_members:
+            reported.append(_stretch(one, every, config, flagged=False))
+            continue
+        new = np.count_nonzero(~flagged[accused])
         fits = bool(np.count_nonzero(flagged) + new <= config.max_flagged * len(flagged))
-        group = _stretch(one, members, config, flagged=to_flag and fits)
-        suspect[members] = np.maximum(suspect[members], group.score)
-        if group.flagged:
-            flagged[members] = True
-        (decided if to_flag else reported).append(group)
+        decided.append(_stretch(one, accused, config, flagged=fits))
+        flagged[accused] |= fits
+        if len(accused) < len(every):
+            reported.append(_stretch(one, np.setdiff1d(every, accused), config, flagged=False))
     return decided, reported
 
 

@@ -33,7 +33,7 @@ from shared_core.dynamics.coupling.ngrams import SharedNgrams, longest_run, runs
 
 if TYPE_CHECKING:
     from shared_core.config import CouplingConfig
-    from shared_core.types import Array, FloatArray
+    from shared_core.types import Array, BoolArray, FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,8 +49,8 @@ class Repeated:
     evidence: Evidence
     strength: float
     """Smaller of words / ``repeated_words`` and unexplained / ``unexplained_unit``, in [1, cap]."""
-    restated: bool
-    """At least half of the members that were looked at state it in their values too."""
+    restated: BoolArray
+    """(M,) who states it in its own value too."""
 
 
 def find_repeated(
@@ -92,10 +92,8 @@ def find_repeated(
         # the same rule again, by other n-grams of it
         if known[members].mean() < 0.5:
             known[members] = True
-            restated = _is_restated(proposal, keys, values)
-            found.append(
-                Repeated(members, proposal.key_span, proposal.payload, proof, strength, restated=restated)
-            )
+            restated = _restating(members, proposal.candidate.key_grams, keys, values)
+            found.append(Repeated(members, proposal.key_span, proposal.payload, proof, strength, restated))
     return found, unexamined
 
 
@@ -186,13 +184,13 @@ def _holders(candidate: Candidate, keys: SharedNgrams, config: CouplingConfig) -
     return rows[held >= max(2.0, config.closure_member * typical)]
 
 
-def _is_restated(proposal: Proposal, keys: SharedNgrams, values: SharedNgrams | None) -> bool:
-    """Tell whether half of the sampled members repeat their stretch, word for word, in their own value."""
+def _restating(members: Array, grams: Array, keys: SharedNgrams, values: SharedNgrams | None) -> BoolArray:
+    """Return which members repeat their stretch, word for word, in their own value."""
     if values is None:
-        return False
-    masks = keys.coverage(proposal.sample, proposal.candidate.key_grams)
-    stated = [
+        return np.zeros(len(members), np.bool_)
+    masks = keys.coverage(members, grams)
+    stated = (
         f" {longest_run(keys.tokens[row], mask)} " in f" {' '.join(values.tokens[row])} "
-        for row, mask in zip(proposal.sample.tolist(), masks, strict=True)
-    ]
-    return 2 * sum(stated) >= len(stated)
+        for row, mask in zip(members.tolist(), masks, strict=True)
+    )
+    return np.fromiter(stated, np.bool_, len(members))

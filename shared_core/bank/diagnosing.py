@@ -30,6 +30,8 @@ SAME_MODEL = 0.5
 """Median cosine of keys embedded anew with their stored embeddings, from which those are of the keys [O]."""
 RELATED_MODEL = 0.25
 """And below which the model is another; between the two, more than the keys was embedded [O]."""
+SHOWN_SETS = 20
+SHOWN_CHARACTERS = 300
 _BLOCK = 4096
 
 
@@ -116,6 +118,7 @@ def judge_bank(
     if not ids:
         return verdict, ["the bank is empty: there is nothing to diagnose"], told
     warnings = [*fields.notes, *anew, *apart, *_absences(fields, view, verdict), *verdict.warnings]
+    warnings += _shared_words(verdict, ids)
     if not _can_judge(verdict, config):
         verdict, held = _holding_the_unjudged(bank, ids, verdict)
         warnings += held
@@ -123,6 +126,27 @@ def judge_bank(
         verdict, held = _holding(verdict, _doubted(bank, ids), _SAW_VALUES)
         warnings += held
     return verdict, warnings, told
+
+
+def _shared_words(verdict: Verdict, ids: Sequence[str]) -> list[str]:
+    """Return what a person has to judge: words that memories of different content state."""
+    told = [
+        f"{len(words.rows)} memories of different content, such as {ids[int(words.rows[0])]!r}, state "
+        f"{_quoted(words.span)!r}: a planted rule, or a signature. Their weights stay as they are. `dream "
+        "explain` names the others. Restore three that are genuine: they vouch for these words. What is left "
+        "of all such sets, repeated='flag' (dream forget --repeated flag) forgets"
+        for words in verdict.shared[:SHOWN_SETS]
+    ]
+    more = len(verdict.shared) - len(told)
+    return [*told, f"{more} more sets of memories state the same words"] if more > 0 else told
+
+
+def _quoted(words: str) -> str:
+    """Return a stretch whole, or its beginning and end: what matters may stand in either."""
+    if len(words) <= SHOWN_CHARACTERS:
+        return words
+    half = SHOWN_CHARACTERS // 2
+    return f"{words[:half]} ... {words[-half:]}"
 
 
 def _requests_alone(view: BankView) -> tuple[BankView, list[str]]:
@@ -140,7 +164,7 @@ def _requests_alone(view: BankView) -> tuple[BankView, list[str]]:
         f"{len(alone)} texts hold their value too: it was left out of them, and they were embedded anew, for "
         "the diagnosis"
     )
-    return replace(view, keys=keys, unit=unit), [note]
+    return replace(view, keys=keys, unit=unit, whole=(view.keys, view.unit)), [note]
 
 
 _SAW_VALUES = (
@@ -249,7 +273,7 @@ def _absences(known: KnownFields, view: BankView, verdict: Verdict) -> list[str]
     effects: dict[str, list[str]] = {"values": [], "origins": []}
     if view.values is None and "coupling" in view.config.terms:
         effects["values"].append(
-            "only a span that extends several existing keys, or a long one of unlike texts, can be found"
+            "a planted rule is told, and forgotten only where it extends several existing texts"
         )
     for name, need in verdict.skipped:
         # the preset's own terms that only rank are there for the banks that have origins

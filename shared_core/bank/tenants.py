@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 Owner = tuple[str, ...]
 """The values of the tenant keys, each as JSON, so that 1, 1.0, "1" and true differ; null for none."""
+NOBODY = json.dumps(None)
+"""Stands in an owner where a memory lacks a field."""
 FIELD = "tenant_keys"
 _NOT_THEIRS = (OWN_FIELDS, "_", "chroma:")
 """Beginnings of fields that belong to us, to a framework or to Chroma, and say nothing about the memory."""

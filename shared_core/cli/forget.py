@@ -13,7 +13,7 @@ from shared_core.errors import ConfigError
 from shared_core.language.counting import counted
 
 SHOWN_SUSPECTS = 10
-WARNING_WIDTH = 300
+WARNING_WIDTH = 800
 
 
 def forget(

@@ -99,8 +99,7 @@ class CouplingConfig:
     repeated: RepeatedRule = "report"
     """Memories of different content that share a long stretch of words: ``report`` them in a warning and
     leave their weights as they are, ``flag`` them as any other group, or ``ignore`` them. A signature or a
-    disclaimer looks like a planted rule. Those whose own values state the stretch too are flagged
-    with ``report`` as well [O]."""
+    disclaimer looks like a planted rule [O]."""
     repeated_words: float = 8.0
     """New words of a stretch from which it counts [O, clean banks of plain notes]; the other threshold is
     ``unexplained_unit``."""

@@ -22,7 +22,7 @@ SWEEP_FIRST = (
 )
 SWEEP_AGAIN = "Sweep again; --dry-run shows first what it would do, and changes nothing."
 SHOWN_WARNINGS = 5
-WARNING_CHARACTERS = 400
+WARNING_CHARACTERS = 800
 READ = "Read the suspects and why they are doubted. Give what is genuine its weight back."
 
 
@@ -98,7 +98,7 @@ def _verdict(suspects: int, more: int, *, stale: bool, warned: bool) -> str:
         return f"nothing is suspect, but {newer}"
     if stale:
         return "nothing is suspect, but that was a while ago"
-    return "nothing is suspect, but it warned" if warned else "nothing needs to be done"
+    return "nothing is suspect, but read what it warned of" if warned else "nothing needs to be done"
 
 
 def _dream(counts: Counts, command: Callable[[str, str], str | None]) -> tuple[Advice, ...]:

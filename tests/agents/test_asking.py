@@ -78,7 +78,7 @@ def test_a_model_that_never_answers_is_left_behind() -> None:
 
 
 def test_what_a_model_says_in_an_error_is_logged_for_debugging_only(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, logger="shared_core.agents.asking")
     hostile = "key sk-123 in {'content': 'Ada is ill'}\nERROR root: the bank is gone\x1b[2J"
     assert ask(Asker(ScriptedChat(ConnectionError(hostile)))) is None
     seen = [(record.levelname, record.getMessage()) for record in caplog.records]

@@ -287,6 +287,16 @@ def test_what_names_no_fields_is_refused(keys: object) -> None:
         DreamConfig(tenant_keys=keys)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_field_that_no_memory_has_is_refused_before_anything_is_written(
+    bank: MemoryBank, dry_run: bool
+) -> None:
+    runs = bank.runs()
+    with pytest.raises(ConfigError, match="no memory has a metadata field 'tenants'"):
+        DreamCycle(bank, config=DreamConfig(tenant_keys=("tenant", "tenants"))).run(dry_run=dry_run)
+    assert bank.runs() == runs
+
+
 def test_names_are_taken_as_a_list_too() -> None:
     config = DreamConfig(tenant_keys=["tenant", "org"])  # type: ignore[arg-type]
     assert config.tenant_keys == ("tenant", "org")

@@ -80,7 +80,7 @@ def test_a_rule_in_plain_notes_is_told_and_changes_no_weight(notes: tuple[Memory
     bank, planted = notes
     report = bank.sweep(HARDENED)
     (warning,) = warnings_about("zephyr protocol", report)
-    assert warning.startswith(f"{len(planted)} memories of different content state")
+    assert warning.startswith(f"{len(planted)} memories of different content, such as {planted[0]!r}, state")
     assert np.all(bank.weights(bank.ids()) == 1.0)
     told = bank.explain(planted[0])
     assert not told.flagged
@@ -121,7 +121,7 @@ def test_new_notes_that_state_the_same_words_stay_in_quarantine(
 def test_the_command_reports_flags_or_ignores(
     notes: tuple[MemoryBank, list[str]], tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _, planted = notes
+    bank, planted = notes
     options = ["--collection", name, "--dry-run", "--json", "--embedder", "minilm"]
     lowered = {}
     for way in ("report", "flag", "ignore"):
@@ -129,5 +129,10 @@ def test_the_command_reports_flags_or_ignores(
         found = json.loads(capsys.readouterr().out)
         lowered[way] = found["lowered"], any("zephyr protocol" in line for line in found["warnings"])
     assert lowered == {"report": (0, True), "flag": (len(planted), False), "ignore": (0, False)}
+    assert command("status", str(tmp_path / "chroma"), "--collection", name) == 0
+    assert "warned" not in capsys.readouterr().out
+    bank.sweep(HARDENED)
+    assert command("status", str(tmp_path / "chroma"), "--collection", name) == 0
+    assert "the last sweep warned of 2 things" in capsys.readouterr().out
     assert command("forget", str(tmp_path / "chroma"), *options, "--repeated", "shout") == 2
     assert "repeated='shout' is not one of report, flag, ignore" in capsys.readouterr().err

@@ -77,20 +77,22 @@ def test_copies_that_each_change_one_word_are_one_rule() -> None:
     assert np.array_equal(found.held, planted)
 
 
-def test_values_that_restate_the_rule_make_it_one_that_is_flagged() -> None:
+def test_values_that_state_it_too_prove_nothing() -> None:
     texts, planted = notes()
     _, values = office(150)
-    restated = [f"{value} {RULE}" if bad else value for value, bad in zip(values, planted, strict=True)]
-    assert np.array_equal(run(texts, restated).flagged, planted)
-    # whom the others only quote is not flagged with them
-    texts[0] += f" {RULE}"
-    found = run(texts, restated)
-    assert np.array_equal(found.flagged, planted)
-    assert np.flatnonzero(found.held).tolist() == [0]
-    only_one = [f"{value} {RULE}" if row == COPIES[0] else value for row, value in enumerate(values)]
-    found = run(texts, only_one)
+    replies = [f"{value} {RULE}" if bad else value for value, bad in zip(values, planted, strict=True)]
+    found = run(texts, replies)
     assert not found.flagged.any()
-    assert len(found.reported) == 1
+    assert np.array_equal(found.held, planted)
+
+
+def test_it_is_looked_for_in_the_whole_texts_where_the_keys_are_parts_of_them() -> None:
+    texts, planted = notes()
+    keys, _ = notes(rows=[])
+    config = CouplingConfig()
+    assert not find_coupling(keys, None, embed(keys), embed, config).reported
+    (group,) = find_coupling(keys, None, embed(keys), embed, config, whole=(texts, embed(texts))).reported
+    assert np.array_equal(group.members, np.flatnonzero(planted))
 
 
 def honest(kind: str) -> list[str]:
@@ -136,13 +138,32 @@ def test_three_trusted_memories_vouch_for_the_words_that_they_repeat(repeated: s
     def doubted(trusted: list[int]) -> bool:
         mask = np.isin(np.arange(len(texts)), trusted)
         verdict = judge(BankView(texts, None, vectors, embed, config=config, trusted=mask))
-        told = any("zephyr protocol" in line and "6 memories" in line for line in verdict.warnings)
-        assert told == (repeated == "report" and len(set(trusted) & set(COPIES)) < 3)
+        told = [words.rows.tolist() for words in verdict.shared]
+        assert told == ([COPIES] if repeated == "report" and len(set(trusted) & set(COPIES)) < 3 else [])
         return bool((verdict.flagged | verdict.held)[planted].all())  # type: ignore[operator]
 
     assert doubted([])
     assert doubted([*COPIES[:2], 0, 1, 2])
     assert not doubted(COPIES[:3])
+
+
+SIGNATURE = "this mail is confidential and meant for its addressee only please delete it otherwise"
+
+
+@pytest.mark.parametrize("copies", [6, 20])
+def test_a_trusted_signature_is_no_cover_for_a_rule_before_it(copies: int) -> None:
+    texts, _ = notes(rows=[])
+    signed, ruled = range(20), range(30, 30 + copies)
+    for row in signed:
+        texts[row] += f" {SIGNATURE}"
+    for row in ruled:
+        texts[row] += f" {RULE} {SIGNATURE}"
+    trusted = np.arange(len(texts)) < 3
+    vectors = embed(texts)
+    found = find_coupling(texts, None, vectors, embed, CouplingConfig(), trusted=trusted)
+    (group,) = found.reported
+    assert group.members.tolist() == list(ruled)
+    assert group.key_span == RULE
 
 
 def test_the_evidence_of_a_reported_memory_names_the_stretch() -> None:

@@ -47,7 +47,9 @@ def test_a_baseline_that_drops_nothing_leaves_no_run(filled: MemoryBank) -> None
 
 
 def test_an_unknown_defence_is_refused(filled: MemoryBank) -> None:
-    with pytest.raises(ConfigError, match="'magic' is not one of none, paper, hardened, amemguard, ppl"):
+    with pytest.raises(
+        ConfigError, match="'magic' is not one of none, paper, hardened, hardened-flag, amemguard, ppl"
+    ):
         defend("magic", filled)
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shared_core.dynamics.coupling.evidence import (
+    EMPTY,
     Embed,
     Evidence,
     Ratios,
@@ -37,7 +38,7 @@ from shared_core.dynamics.coupling.groups import (
     times_held,
 )
 from shared_core.dynamics.coupling.ngrams import SharedNgrams
-from shared_core.dynamics.coupling.repeated import Repeated, find_repeated
+from shared_core.dynamics.coupling.repeated import Repeated, find_repeated, without_vouched
 from shared_core.dynamics.coupling.result import CouplingResult, Group
 from shared_core.errors import ConfigError
 
@@ -78,7 +79,9 @@ def find_coupling(
     unit_embeddings: FloatArray,
     embed: Embed,
     config: CouplingConfig,
+    *,
     trusted: BoolArray | None = None,
+    whole: tuple[Sequence[str], FloatArray] | None = None,
 ) -> CouplingResult:
     """Find memories that couple a span of their request to a payload in their value.
 
@@ -89,8 +92,10 @@ def find_coupling(
         unit_embeddings: (N, d) unit embeddings of the keys.
         embed: Embeds further texts as the keys were, to unit vectors.
         config: Every constant, and the seed of the samples.
-        trusted: (N,) whom a person looked at and let stand. A repeated stretch that ``min_members`` of them
-            state is vouched for; everything else is judged as if nobody were trusted.
+        trusted: (N,) whom a person looked at and let stand. Long stretches that ``min_members`` of them state
+            are vouched for; everything else is judged as if nobody were trusted.
+        whole: The texts as they are stored and their (N, d) unit embeddings, where ``keys`` are parts of
+            them: repeated stretches are looked for there.
 
     Returns:
         Scores, flags and groups; nothing flagged in a bank of fewer than ``min_bank`` memories.
@@ -123,10 +128,9 @@ def find_coupling(
             break
     weaker = _weaker(judged, rows, flagged)
     rows = np.flatnonzero(~flagged)
-    stretches, left_out = _stretches(key_grams, value_grams, unit_embeddings, rows, remembering, config)
-    if trusted is not None:
-        vouched = trusted[rows]
-        stretches = [one for one in stretches if vouched[one.members].sum() < config.min_members]
+    texts = key_grams if whole is None else SharedNgrams(whole[0], config.ngram, config.token_limit)
+    unit = unit_embeddings if whole is None else whole[1]
+    stretches, left_out = _stretches(texts, unit, rows, remembering, config, trusted)
     unexamined = max(unexamined, left_out)
     decided, reported = _decide_repeated(stretches, rows, flagged, suspect, config)
     found += [group for group in decided if group.flagged]
@@ -205,18 +209,24 @@ def _decide(
 
 
 def _stretches(
-    keys: SharedNgrams,
-    values: SharedNgrams | None,
+    texts: SharedNgrams,
     unit: FloatArray,
     rows: Array,
     embed: Embed,
     config: CouplingConfig,
+    trusted: BoolArray | None,
 ) -> tuple[list[Repeated], int]:
-    """Look for repeated stretches among some rows, unless they are to be ignored."""
+    """Look among some rows for repeated stretches that nobody vouches for, unless they are to be ignored."""
     if config.repeated == "ignore":
         return [], 0
-    left_values = None if values is None else values.take(rows)
-    return find_repeated(keys.take(rows), left_values, unit[rows], embed, config)
+    texts, unit = texts.take(rows), unit[rows]
+    changed = {} if trusted is None else without_vouched(texts, trusted[rows], config)
+    if changed:
+        left = [changed.get(row, " ".join(texts.tokens[row])) for row in range(texts.count)]
+        unit = unit.copy()
+        unit[list(changed)] = embed([text or EMPTY for text in changed.values()])
+        texts = SharedNgrams(left, config.ngram, config.token_limit)
+    return find_repeated(texts, unit, embed, config)
 
 
 def _decide_repeated(
@@ -226,28 +236,21 @@ def _decide_repeated(
     suspect: FloatArray,
     config: CouplingConfig,
 ) -> tuple[list[Group], list[Group]]:
-    """Flag what the config says, or those whose values restate it, within the cap; writes as ``_decide``.
+    """Flag them where the config says so, within the cap; writes as ``_decide``.
 
     Returns:
         The groups that were to be flagged, and those that are reported only.
     """
-    decided: list[Group] = []
-    reported: list[Group] = []
+    groups: list[Group] = []
     for one in stretches:
-        every = rows[one.members]
-        suspect[every] = np.maximum(suspect[every], config.flag * one.strength)
-        # who quotes an honest note must not have it flagged: its own value says something else
-        accused = every if config.repeated == "flag" else every[one.restated]
-        if len(accused) < config.min_members:
-            reported.append(_stretch(one, every, config, flagged=False))
-            continue
-        new = np.count_nonzero(~flagged[accused])
+        members = rows[one.members]
+        new = np.count_nonzero(~flagged[members])
         fits = bool(np.count_nonzero(flagged) + new <= config.max_flagged * len(flagged))
-        decided.append(_stretch(one, accused, config, flagged=fits))
-        flagged[accused] |= fits
-        if len(accused) < len(every):
-            reported.append(_stretch(one, np.setdiff1d(every, accused), config, flagged=False))
-    return decided, reported
+        group = _stretch(one, members, config, flagged=fits and config.repeated == "flag")
+        suspect[members] = np.maximum(suspect[members], group.score)
+        flagged[members] |= group.flagged
+        groups.append(group)
+    return (groups, []) if config.repeated == "flag" else ([], groups)
 
 
 def _weaker(judged: _Judged, rows: Array, flagged: BoolArray) -> tuple[Group, ...]:

@@ -27,7 +27,7 @@ Embed: TypeAlias = "Callable[[list[str]], FloatArray]"
 """Texts in, unit vectors of shape (len(texts), d) out, by the model that embedded the bank."""
 _NOBODY = -2.0
 _SMALLEST_SPREAD = 1e-3
-_EMPTY = "."
+EMPTY = "."
 _BLOCK = 4096
 """Memories that are compared at once."""
 TYPICAL = 20_000
@@ -82,8 +82,8 @@ def measure(
     """
     texts: list[str] = []
     for proposal in proposals:
-        texts += [text or _EMPTY for text in proposal.remainders]
-        texts += [" ".join(keys.tokens[row]) or _EMPTY for row in proposal.sample]
+        texts += [text or EMPTY for text in proposal.remainders]
+        texts += [" ".join(keys.tokens[row]) or EMPTY for row in proposal.sample]
     if not texts:
         return []
     vectors = embed(texts)

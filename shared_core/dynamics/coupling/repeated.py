@@ -1,10 +1,11 @@
 """A rule that stands in the texts themselves: a long stretch of words in memories that are otherwise unlike.
 
-Does: finds the stretches that memories of different content share, measures whether that content explains
-them, and tells where the values of the memories state them too.
+Does: finds the stretches that memories of different content share, and measures whether that content explains
+them; takes out of the texts what trusted memories vouch for.
 
 Does not know: what is done with them. A signature, a disclaimer or a page's footer has the same form, and no
-measure of ours tells it from a planted rule, unless a value repeats it from its own request.
+measure of ours tells it from a planted rule. Nor does a value that states the stretch too: replies quote the
+mail that they answer.
 
 Source: none, ours [O]; constants in ``CouplingConfig``.
 """
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
     from shared_core.types import Array, BoolArray, FloatArray
 
 
+WORD_WORK = 10
+"""A word that is compared costs as much as so many n-grams that are counted [O]."""
+
+
 @dataclass(frozen=True, eq=False)
 class Repeated:
     """A stretch that passes both thresholds."""
@@ -49,13 +54,10 @@ class Repeated:
     evidence: Evidence
     strength: float
     """Smaller of words / ``repeated_words`` and unexplained / ``unexplained_unit``, in [1, cap]."""
-    restated: BoolArray
-    """(M,) who states it in its own value too."""
 
 
 def find_repeated(
     keys: SharedNgrams,
-    values: SharedNgrams | None,
     unit: FloatArray,
     embed: Embed,
     config: CouplingConfig,
@@ -64,7 +66,6 @@ def find_repeated(
 
     Args:
         keys: Texts of N memories.
-        values: Their values; None where the bank has none.
         unit: (N, d) unit embeddings of the texts.
         embed: See ``Embed``.
         config: The constants.
@@ -92,9 +93,44 @@ def find_repeated(
         # the same rule again, by other n-grams of it
         if known[members].mean() < 0.5:
             known[members] = True
-            restated = _restating(members, proposal.candidate.key_grams, keys, values)
-            found.append(Repeated(members, proposal.key_span, proposal.payload, proof, strength, restated))
+            found.append(Repeated(members, proposal.key_span, proposal.payload, proof, strength))
     return found, unexamined
+
+
+def without_vouched(keys: SharedNgrams, trusted: BoolArray, config: CouplingConfig) -> dict[int, str]:
+    """Return, by row, the texts that state what trusted memories state, without it.
+
+    What ``min_members`` of them share in ``repeated_words`` words and more in a row is vouched for, in every
+    text: a signature that a person let stand must not hide what is put before it.
+
+    Args:
+        keys: Texts of N memories.
+        trusted: (N,) whom a person looked at and let stand.
+        config: The constants.
+    """
+    vouching = np.flatnonzero(trusted)
+    if len(vouching) < config.min_members:
+        return {}
+    grams, times = np.unique(keys.grams_of(vouching), return_counts=True)
+    grams = grams[(times >= config.min_members) & (keys.length[grams] == config.ngram)]
+    if not len(grams):
+        return {}
+    rows = np.unique(np.concatenate([keys.documents(int(gram)) for gram in grams]))
+    found = {}
+    for row, mask in zip(rows.tolist(), keys.coverage(rows, grams), strict=True):
+        long = _long_runs(mask, config.repeated_words)
+        if long.any():
+            found[row] = " ".join(np.array(keys.tokens[row], object)[~long])
+    return found
+
+
+def _long_runs(mask: BoolArray, least: float) -> BoolArray:
+    """Return the marks that stand in a run of at least so many."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8)))
+    kept = np.zeros(len(mask), np.bool_)
+    for begin, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+        kept[begin:end] = end - begin >= least
+    return kept
 
 
 def _propose(
@@ -115,6 +151,7 @@ def _propose(
         if not len(grams) or grams.tobytes() in seen:
             continue
         seen.add(grams.tobytes())
+        work += WORD_WORK * int(keys.tokens.sizes[members[: config.lexical_sample]].sum())
         proposal = _proposal(Candidate(members, grams, np.zeros(0, np.int64)), keys, stems, config, rng)
         if proposal is not None:
             found.append(proposal)
@@ -182,15 +219,3 @@ def _holders(candidate: Candidate, keys: SharedNgrams, config: CouplingConfig) -
     held = times_held(rows, holding)
     typical = float(np.median(held[np.isin(rows, candidate.members)]))
     return rows[held >= max(2.0, config.closure_member * typical)]
-
-
-def _restating(members: Array, grams: Array, keys: SharedNgrams, values: SharedNgrams | None) -> BoolArray:
-    """Return which members repeat their stretch, word for word, in their own value."""
-    if values is None:
-        return np.zeros(len(members), np.bool_)
-    masks = keys.coverage(members, grams)
-    stated = (
-        f" {longest_run(keys.tokens[row], mask)} " in f" {' '.join(values.tokens[row])} "
-        for row, mask in zip(members.tolist(), masks, strict=True)
-    )
-    return np.fromiter(stated, np.bool_, len(members))

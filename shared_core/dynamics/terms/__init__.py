@@ -11,12 +11,13 @@ from shared_core.dynamics.terms.registry import (
     find_term,
     term_names,
 )
-from shared_core.dynamics.terms.view import BankView, TermEvidence, TermResult
+from shared_core.dynamics.terms.view import BankView, SharedWords, TermEvidence, TermResult
 
 __all__ = [
     "BankView",
     "Need",
     "ScoredTerm",
+    "SharedWords",
     "Term",
     "TermEvidence",
     "TermResult",

@@ -20,7 +20,7 @@ import numpy as np
 
 from shared_core.dynamics.diagnosis import moments
 from shared_core.dynamics.terms.registry import Term, evaluate_term, find_term
-from shared_core.dynamics.terms.view import BankView, TermEvidence, TermResult
+from shared_core.dynamics.terms.view import BankView, SharedWords, TermEvidence, TermResult
 from shared_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -77,6 +77,11 @@ class Verdict:
     def warnings(self) -> list[str]:
         """Return what the terms could not see, each once."""
         return list(dict.fromkeys(line for scored in self.terms for line in scored.result.warnings))
+
+    @property
+    def shared(self) -> list[SharedWords]:
+        """Return the words that terms only report, strongest of each term first."""
+        return [one for scored in self.terms for one in scored.result.shared]
 
     def values(self, row: int) -> dict[str, float]:
         """Return each term's score of one memory."""

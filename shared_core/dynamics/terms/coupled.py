@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from shared_core.dynamics.coupling import CouplingResult, Group, find_coupling
 from shared_core.dynamics.terms.registry import activation_term
-from shared_core.dynamics.terms.view import BankView, TermEvidence, TermResult
+from shared_core.dynamics.terms.view import BankView, SharedWords, TermEvidence, TermResult
 from shared_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 SHOWN_SPAN = 80
 NEIGHBOURS = 20
-SHOWN_REPORTED = 5
 
 
 @activation_term("coupling", needs={"embedder"}, decides=True)
@@ -42,7 +41,15 @@ def coupling(view: BankView) -> TermResult:
     if view.embed is None:
         raise ConfigError("term 'coupling' embeds parts of the memories again: give the bank an embedder")
     constants = replace(view.config.coupling, seed=view.config.seed)
-    found = find_coupling(view.keys, view.values, view.unit, view.embed, constants, view.trusted)
+    found = find_coupling(
+        view.keys,
+        view.values,
+        view.unit,
+        view.embed,
+        constants,
+        trusted=view.trusted,
+        whole=view.whole,
+    )
 
     def evidence(row: int) -> TermEvidence | None:
         group = found.group_of(row) or found.reported_for(row)
@@ -54,6 +61,7 @@ def coupling(view: BankView) -> TermResult:
         level=constants.flag,
         held=found.held,
         warnings=tuple(_warnings(len(view), found, view.config)),
+        shared=tuple(SharedWords(group.key_span, group.members) for group in found.reported),
         evidence=evidence,
     )
 
@@ -93,7 +101,7 @@ def _span(span: str) -> str:
 
 
 def _warnings(count: int, found: CouplingResult, config: ForgettingConfig) -> list[str]:
-    """Return what was reported, refused, or not looked at because of a limit."""
+    """Return what was refused, or not looked at, because of a limit."""
     warnings = []
     least = config.coupling.min_outside
     if count < least + config.coupling.min_members:
@@ -107,23 +115,9 @@ def _warnings(count: int, found: CouplingResult, config: ForgettingConfig) -> li
         for group in found.groups
         if not group.flagged
     ]
-    warnings += _reported(found)
     if found.unexamined:
         warnings.append(
             f"{found.unexamined} sets of similar memories were not looked at: the bank shares more text than "
             "max_candidates, max_measured and max_work allow for"
         )
     return warnings
-
-
-def _reported(found: CouplingResult) -> list[str]:
-    """Return what is to be said of repeated stretches that nobody is flagged for."""
-    said = [
-        f"{len(group.members)} memories of different content state {_span(group.key_span)!r}: a planted "
-        "rule, or a signature. Their weights stay as they are: look at them, and restore what is genuine, or "
-        "sweep with repeated='flag' (dream forget --repeated flag)"
-        for group in found.reported[:SHOWN_REPORTED]
-    ]
-    if len(found.reported) > SHOWN_REPORTED:
-        said.append(f"{len(found.reported) - SHOWN_REPORTED} more such sets of memories state the same words")
-    return said

@@ -117,7 +117,13 @@ def evaluate_term(term: Term, view: BankView) -> TermResult:
             f"term {term.name!r} may hold back memories by a mask of its own shape, if it decides"
         )
     return TermResult(
-        score, flagged, result.level, held=held, warnings=tuple(result.warnings), evidence=result.evidence
+        score,
+        flagged,
+        result.level,
+        held=held,
+        warnings=tuple(result.warnings),
+        shared=tuple(result.shared),
+        evidence=result.evidence,
     )
 
 

@@ -47,6 +47,15 @@ class TermEvidence:
     """What was measured, by name."""
 
 
+@dataclass(frozen=True, eq=False)
+class SharedWords:
+    """Words that memories of different content state, for a person to judge; hostile until escaped."""
+
+    span: str
+    rows: Array
+    """(M,) who states them, ascending."""
+
+
 def _no_evidence(_row: int) -> TermEvidence | None:
     return None
 
@@ -65,6 +74,8 @@ class TermResult:
     """(N,) who would be flagged but for a cap: a sweep leaves their weights and suspicion as they are."""
     warnings: tuple[str, ...] = ()
     """What kept it from seeing everything."""
+    shared: tuple[SharedWords, ...] = ()
+    """What it only reports, strongest first."""
     evidence: Callable[[int], TermEvidence | None] = _no_evidence
     """Row in, the reason for its score out; None where there is nothing to say."""
 
@@ -94,6 +105,8 @@ class BankView:
     trusted: BoolArray | None = None
     """(N,) whom a person has looked at and restored; None where nobody is. They are judged as any other, but
     vouch for the words that several of them repeat."""
+    whole: tuple[Sequence[str], FloatArray] | None = None
+    """The texts as they are stored, and their unit embeddings, where the keys are parts of them."""
 
     def __post_init__(self) -> None:
         names = ("keys", "values", "origins", "norms", "trusted")

@@ -39,7 +39,8 @@ def checked(place: Path) -> Check:
 def test_an_index_that_was_cut_off_is_told(place: Path, name: str) -> None:
     assert checked(place).status == "ok"
     (file,) = place.glob(f"*/{name}")
-    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    # some Chroma versions make files twice as large as they need to be
+    file.write_bytes(file.read_bytes()[:40])
     check = checked(place)
     assert check.status == "fail"
     assert "cut off" in check.found

@@ -214,6 +214,7 @@ class BankState:
             run.set(ids, {name: [DEFAULTS[name]] * len(ids) for name in names})
             ceilings = dict.fromkeys(ids, FULL)
             write_decisions(run.connection, self.bank_id, run.run_id, digests=digests, weights=ceilings)
+            run.report = {"memories": len(ids), "first": ids[0] if ids else None}
         return self.run(run.run_id)
 
     def distrust(self, ids: Sequence[str]) -> Run:
@@ -225,7 +226,7 @@ class BankState:
         with self.lock("distrust") as lock, self.transaction("distrust", lock=lock) as run:
             taken_back = dict.fromkeys(ids, TAKEN_BACK)
             write_decisions(run.connection, self.bank_id, run.run_id, digests=taken_back)
-            run.report = {"memories": len(taken_back)}
+            run.report = {"memories": len(taken_back), "first": next(iter(taken_back), None)}
         return self.run(run.run_id)
 
     # ---- access statistics

@@ -14,7 +14,7 @@ from shared_core.cli.nearby import memories_offered
 if TYPE_CHECKING:
     from shared_core.bank.explaining import Explanation, TermExplanation
 
-LINE = 300
+LINE, WARNING = 300, 800
 SHOWN_IDS = 8
 DECIDED = {"restore": "trusted", "distrust": "no longer trusted", "reweight": "a ceiling"}
 
@@ -61,6 +61,8 @@ def explain(
         say()
         show(["nearest", "cosine"], [(safe(one.id, LINE), one.similarity) for one in found.nearest])
     _say_what_changed_it(found)
+    for warning in found.warnings:
+        say(Text.assemble(("warning: ", "yellow"), safe(warning, WARNING)))
 
 
 def _say_what_it_is(found: Explanation) -> None:
@@ -76,8 +78,6 @@ def _say_what_it_is(found: Explanation) -> None:
         say("trusted: somebody restored it, and no sweep lowers it (dream distrust takes that back)")
     if found.ceiling < 1.0:
         say(f"its weight was set by hand: no sweep raises it above {number(found.ceiling)}")
-    for warning in found.warnings:
-        say(Text.assemble(("warning: ", "yellow"), safe(warning, LINE)))
     if found.quotes:
         say("it takes no part in a sweep: its weight follows those of the memories that it quotes")
         rows = [(safe(q.id, LINE), q.weight, q.suspicion, "yes" if q.flagged else "no") for q in found.quotes]

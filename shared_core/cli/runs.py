@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from shared_core.bank.journal import Run
 
 LINE = 100
+DECIDED = {"restore": "trusted", "distrust": "no longer trusted"}
 COUNTED = {"derived": "derived memory", "reweighted": "new weight", "keys": "key", "edges": "edge"}
 
 
@@ -34,9 +35,9 @@ def show_runs(runs: Sequence[Run]) -> None:
 
 
 def what_it_did(run: Run) -> Text:
-    """Return in a few words what a run of a dream did; empty for others, whose kind says it.
+    """Return in a few words what a run did; empty where its kind says it.
 
-    A repair's reason may come from a chat model: it is shown as hostile text.
+    A repair's reason may come from a chat model, an id from anybody: they are shown as hostile text.
     """
     report = run.report
     if run.kind == "repair":
@@ -48,6 +49,11 @@ def what_it_did(run: Run) -> Text:
     if run.kind == "undo" and "kind" in report:
         children = _count(report.get("children"))
         return safe(f"{report['kind']}" + (f" with {counted(children, 'repair')}" if children else ""), LINE)
+    if run.kind == "sweep" and isinstance(warned := report.get("warnings"), list) and warned:
+        return Text(f"warned of {counted(len(warned), 'thing')}")
+    if run.kind in DECIDED and isinstance(first := report.get("first"), str):
+        more = _count(report.get("memories")) - 1
+        return safe(f"{DECIDED[run.kind]} {first!r}" + (f" and {more} more" if more > 0 else ""), LINE)
     return Text("")
 
 

@@ -39,6 +39,7 @@ TOLD = (
 REPAIR_CHARACTERS = 500
 SHOWN_TEXTS, SHOWN_WEIGHTS, SHOWN_KEYS, SHOWN_IDS = 6, 5, 5, 5
 REASON_CHARACTERS = 1000
+DECIDED = {"restore": "trusted", "distrust": "no longer trusted"}
 
 
 def run_rows(state: BankState, limit: int) -> list[RunRow]:
@@ -83,7 +84,14 @@ def _run_row(state: BankState, run: Run) -> RunRow:
 
 
 def _what(state: BankState, run: Run) -> str:
-    return TELL[run.kind](run) if run.kind in TELL else _of_ids(*touched(state, run.run_id, SHOWN_IDS))
+    if run.kind in TELL:
+        return TELL[run.kind](run)
+    count, ids = touched(state, run.run_id, SHOWN_IDS)
+    first = run.report.get("first")
+    if not ids and run.kind in DECIDED and isinstance(first, str):
+        # a decision about a memory that has its full weight changes no number
+        return f"{DECIDED[run.kind]}: {_of_ids(_count(run.report.get('memories')), [first])}"
+    return _of_ids(count, ids)
 
 
 def _of_ids(count: int, ids: Sequence[str]) -> str:

@@ -103,6 +103,10 @@ def test_restored_is_trusted_until_it_is_taken_back(place: Path) -> None:
     assert "trusted: somebody restored it" in told
     assert dream_json("distrust", first, *on)["was_trusted"]
     assert "was not trusted" in dream("distrust", first, *on).stdout
+    log = dream("log", *on).stdout
+    assert f"trusted '{first}'" in log
+    assert f"no longer trusted '{first}'" in log
+    assert "warned of 1 thing" in log
     assert "no longer trusted" in dream("explain", first, *on, "--preset", "paper").stdout
     assert first in [one["id"] for one in dream_json("forget", "--preset", "paper", *on)["suspects"]]
 

@@ -334,3 +334,14 @@ def test_weight_changes_of_a_run_are_the_most_lowered(bank: MemoryBank, rng: np.
     run = bank.set_weights({"m0": 0.5, "m1": 0.1, "m2": 0.9})
     count, lowest = weight_changes(bank.state, run.run_id, 2)
     assert (count, [(one.memory_id, one.after) for one in lowest]) == (3, [("m1", 0.1), ("m0", 0.5)])
+
+
+def test_a_decision_that_changes_no_number_is_told_all_the_same(
+    bank: MemoryBank, rng: np.random.Generator
+) -> None:
+    fill(bank, rng, rows=5)
+    bank.restore(["m3"])
+    bank.distrust(["m3"])
+    told = {run.kind: run.what for run in gather_report(bank, place=PLACE).runs}
+    assert told["restore"] == "trusted: m3"
+    assert told["distrust"] == "no longer trusted: m3"

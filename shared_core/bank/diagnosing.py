@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shared_core.bank.deciding import read_decisions
 from shared_core.bank.known_fields import KnownFields, known_fields
 from shared_core.bank.quarantine import quarantined_ids
 from shared_core.config import HARDENED_TERMS
@@ -21,6 +20,7 @@ from shared_core.errors import ConfigError, DimensionMismatchError
 from shared_core.language.counting import counted
 
 if TYPE_CHECKING:
+    from shared_core.bank.deciding import Decisions
     from shared_core.bank.memory_bank import MemoryBank
     from shared_core.config import ForgettingConfig
     from shared_core.types import BoolArray, Embedder, FloatArray
@@ -55,7 +55,11 @@ class Diagnosed:
 
 
 def diagnose(
-    bank: MemoryBank, ids: Sequence[str], stored: Callable[[], FloatArray], config: ForgettingConfig
+    bank: MemoryBank,
+    ids: Sequence[str],
+    stored: Callable[[], FloatArray],
+    config: ForgettingConfig,
+    decided: Decisions,
 ) -> Diagnosed:
     """Let the terms judge the memories that take part in a sweep; nothing for preset ``paper``.
 
@@ -64,6 +68,7 @@ def diagnose(
         ids: N ids.
         stored: Gives the embeddings, (N, d) as stored, every row with a direction; called where terms decide.
         config: Diagnosis, terms, constants and seed.
+        decided: What a person decided about the bank's memories.
 
     Raises:
         ConfigError: See ``judge_bank``.
@@ -71,11 +76,15 @@ def diagnose(
     """
     if config.diagnosis != "coupling":
         return Diagnosed()
-    return Diagnosed(*judge_bank(bank, ids, stored(), config))
+    return Diagnosed(*judge_bank(bank, ids, stored(), config, decided))
 
 
 def judge_bank(
-    bank: MemoryBank, ids: Sequence[str], embeddings: FloatArray, config: ForgettingConfig
+    bank: MemoryBank,
+    ids: Sequence[str],
+    embeddings: FloatArray,
+    config: ForgettingConfig,
+    decided: Decisions,
 ) -> tuple[Verdict, list[str], dict[str, Any]]:
     """Run the terms that ``config`` names on stored memories, whatever its diagnosis.
 
@@ -85,6 +94,7 @@ def judge_bank(
         ids: N ids.
         embeddings: (N, d) as stored, every row with a direction.
         config: Diagnosis, terms, constants and seed.
+        decided: What a person decided about the bank's memories.
 
     Returns:
         The verdict, warnings about what the terms could not see, what the journal keeps beside the config.
@@ -104,7 +114,7 @@ def judge_bank(
     matrix = np.asarray(embeddings, np.float32)
     embed = _embedding(bank.embedder, matrix.shape[1]) if embeds and bank.embedder is not None else None
     fields = known_fields(bank)
-    view = _view(bank, ids, matrix, embed, config, fields)
+    view = _view(bank, ids, matrix, embed, config, fields, decided.trusts(ids))
     anew: list[str] = []
     if embed is not None and not _are_of_the_keys(view.keys, view.unit, embed):
         # of a memory removed meanwhile there is no text, and some models refuse to embed nothing
@@ -186,7 +196,7 @@ def _can_judge(verdict: Verdict, config: ForgettingConfig) -> bool:
     if config.diagnosis != "coupling":
         return True
     constants = config.coupling
-    least = max(constants.min_bank, constants.min_outside + constants.min_members)
+    least = max(constants.min_bank, constants.least_bank)
     return any(
         scored.term.decides and (scored.term.name != "coupling" or len(verdict.flagged) >= least)
         for scored in verdict.terms
@@ -231,6 +241,7 @@ def _view(
     embed: Callable[[list[str]], FloatArray] | None,
     config: ForgettingConfig,
     fields: KnownFields,
+    trusted: BoolArray,
 ) -> BankView:
     records = bank.content.get(ids)
     # removed by another process since the embeddings were read: nothing to compare
@@ -245,7 +256,7 @@ def _view(
         origins=_column(metadata, fields.origin_key),
         config=config,
         norms=norms,
-        trusted=read_decisions(bank.content, bank.state).trusts(ids),
+        trusted=trusted,
     )
 
 

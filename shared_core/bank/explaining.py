@@ -153,13 +153,13 @@ def explain_memory(bank: MemoryBank, memory_id: str, config: ForgettingConfig) -
     gone = bank.state.columns().gather(vectors.ids, "deleted")
     part = vectors.only(usable_rows(vectors.ids, vectors.directed, gone))
     kept, matrix = part.ids, part.as_stored()
-    verdict, warnings, told = judge_bank(bank, kept, matrix, config)
+    decided = read_decisions(bank.content, bank.state)
+    verdict, warnings, told = judge_bank(bank, kept, matrix, config, decided)
     row = kept.index(memory_id) if memory_id in kept else None
     value = None if told["value_key"] is None else memory.metadata.get(told["value_key"])
     score = None if row is None else float(verdict.score[row])
     suspects = {one for one, flagged in zip(kept, verdict.flagged, strict=True) if flagged}
     sources = sources_of(memory.metadata) if is_derived(memory_id) else ()
-    decided = read_decisions(bank.content, bank.state, [memory_id, *sources])
     quotes = _quotes(bank, sources, suspects.difference(decided.trusted)) if sources else []
     return Explanation(
         id=memory_id,

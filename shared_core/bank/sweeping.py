@@ -137,7 +137,8 @@ def sweep_bank(
         kept = part.ids
         before = SweepState(*(columns.gather(kept, n) for n in ("weight", "suspicion", "consolidation")))
         rng = np.random.Generator(np.random.SFC64(config.seed))
-        diagnosed = diagnose(bank, kept, part.as_stored, config)
+        decisions = read_decisions(content, state)
+        diagnosed = diagnose(bank, kept, part.as_stored, config, decisions)
         result = forgetting_sweep(
             part.rows,
             before,
@@ -149,7 +150,6 @@ def sweep_bank(
             unit_moments=part.moments,
             arrays=arrays,
         )
-        decisions = read_decisions(content, state)
         result, spared = decisions.heeded(kept, before, result, config)
         new = zip(result.weights.tolist(), result.suspicion.tolist(), strict=True)
         followed = follow_sources(bank, ids, dict(zip(kept, new, strict=True)), decisions.trusted)

@@ -10,13 +10,13 @@ from rich.text import Text
 from shared_core.cli import options, term_options
 from shared_core.cli.console import emit, moment, number, progress_bar, safe, say, show
 from shared_core.cli.nearby import memories_offered
+from shared_core.cli.runs import DECIDED
 
 if TYPE_CHECKING:
     from shared_core.bank.explaining import Explanation, TermExplanation
 
 LINE, WARNING = 300, 800
 SHOWN_IDS = 8
-DECIDED = {"restore": "trusted", "distrust": "no longer trusted", "reweight": "a ceiling"}
 
 
 def explain(

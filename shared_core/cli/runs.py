@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from shared_core.bank.journal import Run
 
 LINE = 100
-DECIDED = {"restore": "trusted", "distrust": "no longer trusted"}
+DECIDED = {"restore": "trusted", "distrust": "no longer trusted", "reweight": "a ceiling"}
+"""What outlives a run, by its kind."""
 COUNTED = {"derived": "derived memory", "reweighted": "new weight", "keys": "key", "edges": "edge"}
 
 

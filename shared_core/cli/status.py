@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from rich.text import Text
 
 from shared_core.cli import options
 from shared_core.cli.console import emit, number, safe, say, show
-from shared_core.cli.runs import show_runs
+from shared_core.cli.runs import show_runs, what_it_did
 from shared_core.language.counting import counted
-
-if TYPE_CHECKING:
-    from shared_core.bank.status import BankStatus
 
 
 def status(
@@ -53,8 +50,9 @@ def status(
     if found.quarantine is not None:
         weight = number(found.quarantine)
         say(f"  {found.quarantined} in quarantine (w = {weight} until a sweep has seen them)")
-    if warned := _warnings(found):
-        say(f"  the last sweep warned of {counted(warned, 'thing')}: dream report shows them")
+    swept = next((run for run in found.runs if run.kind == "sweep" and run.status == "applied"), None)
+    if swept is not None and (warned := what_it_did(swept)):
+        say(Text("  the last sweep ").append(warned).append(": dream report shows them"))
     if found.orphans:
         say(f"  {found.orphans} with state are gone from the collection; their state waits for them")
     if found.locked_by:
@@ -68,10 +66,3 @@ def status(
         show(["memory", "weight", "suspicion", "text"], rows)
     if found.runs:
         show_runs(found.runs)
-
-
-def _warnings(found: BankStatus) -> int:
-    """Return how many warnings stand in the report of the newest sweep among the runs that are shown."""
-    swept = next((run for run in found.runs if run.kind == "sweep" and run.status == "applied"), None)
-    told = None if swept is None else swept.report.get("warnings")
-    return len(told) if isinstance(told, list) else 0

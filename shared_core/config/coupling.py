@@ -120,6 +120,11 @@ class CouplingConfig:
     max_work: int = 50_000_000
     """Key n-grams that are counted per round [O, bounds time]."""
 
+    @property
+    def least_bank(self) -> int:
+        """Memories in which the smallest group has enough others to compare it with."""
+        return self.min_outside + self.min_members
+
     def __post_init__(self) -> None:
         shares = {
             "max_group_share", "key_share", "key_exclusive", "tight_share", "stem_share", "alike", "variants",

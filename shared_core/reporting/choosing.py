@@ -85,6 +85,11 @@ def choose(population: Population, linked: Collection[str], limit: int) -> list[
     return list(chosen)[:limit]
 
 
+def shortened(text: str, limit: int) -> str:
+    """Return a text, or its beginning with an ellipsis, in at most so many characters."""
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
 def shown(text: str, limit: int) -> ShownText:
     """Return a text, or its beginning."""
     return ShownText(text=text[:limit], length=len(text))

@@ -18,7 +18,7 @@ from shared_core.bank.deciding import read_decisions
 from shared_core.bank.derived import is_derived, sources_of
 from shared_core.bank.history import counts_by_kind
 from shared_core.bank.quarantine import quarantined_ids
-from shared_core.reporting.choosing import Population, choose, length_that_fits, shown
+from shared_core.reporting.choosing import Population, choose, length_that_fits, shortened, shown
 from shared_core.reporting.chronicle import TOLD, linked_ids, repair_rows, run_rows
 from shared_core.reporting.data import BankFacts, Counts, MemoryRow, ReportData, ReportLimits
 from shared_core.reporting.graph_view import graph_view
@@ -157,7 +157,7 @@ def _memory_rows(
     states = dict(zip(ids, bank.state.get(ids), strict=True))
     suspect = population.suspect
     keys = Counter(bank.state.keyed_ids())
-    trusted = read_decisions(bank.content, bank.state).trusted
+    trusted = read_decisions(bank.content, bank.state, ids).trusted
     length = length_that_fits([one.text for one in records.values()], limits.characters, limits.total)
     found = []
     for row, memory_id in zip(rows, ids, strict=True):
@@ -199,13 +199,9 @@ def _sources(record: Record) -> tuple[str, ...]:
 def _shown_fields(metadata: Metadata, limit: int) -> Mapping[str, str]:
     own = {key: value for key, value in metadata.items() if not key.startswith(OURS)}
     return {
-        _short(key, FIELD_CHARACTERS): _short(str(value), limit)
+        shortened(key, FIELD_CHARACTERS): shortened(str(value), limit)
         for key, value in list(own.items())[:SHOWN_FIELDS]
     }
-
-
-def _short(text: str, limit: int) -> str:
-    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def _left_out(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from shared_core.reporting.choosing import shortened
 from shared_core.reporting.data import Advice, Headline
 from shared_core.reporting.shell import command_line
 
@@ -81,10 +82,7 @@ def _warnings(sweep: Run) -> list[str]:
     """Return what a sweep could not see or decide; it quotes memories, and a journal may be altered."""
     told = sweep.report.get("warnings")
     lines = [line for line in told if isinstance(line, str)] if isinstance(told, list) else []
-    shown = [
-        line if len(line) <= WARNING_CHARACTERS else f"{line[: WARNING_CHARACTERS - 1]}…"
-        for line in lines[:SHOWN_WARNINGS]
-    ]
+    shown = [shortened(line, WARNING_CHARACTERS) for line in lines[:SHOWN_WARNINGS]]
     more = len(lines) - len(shown)
     return [*shown, f"and {more} more, which stand in the run's report"] if more else shown
 

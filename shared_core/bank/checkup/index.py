@@ -32,7 +32,7 @@ def index_check(folder: Path, segment: str) -> Check:
         sizes = {name: (place / name).stat().st_size for name in ("length.bin", "data_level0.bin")}
         links, names = (place / "link_lists.bin").read_bytes(), place / "index_metadata.pickle"
         # its last byte says that it ends; nothing of it is decoded
-        is_ended = not names.exists() or names.read_bytes()[-1:] == b"."
+        is_ended = not names.exists() or _last_byte(names) == b"."
     except FileNotFoundError:
         return Check(name=_NAME, status="ok", found="Chroma has written none yet")
     except (OSError, struct.error) as error:
@@ -45,6 +45,12 @@ def index_check(folder: Path, segment: str) -> Check:
     if not is_ended or not _is_long_enough(links, elements):
         return _torn(f"{'link_lists.bin' if is_ended else names.name} ends too early")
     return Check(name=_NAME, status="ok", found=f"Chroma's index holds {elements} embeddings, and is whole")
+
+
+def _last_byte(file: Path) -> bytes:
+    with file.open("rb") as read:
+        read.seek(max(0, file.stat().st_size - 1))
+        return read.read(1)
 
 
 def _is_long_enough(links: bytes, elements: int) -> bool:

@@ -128,10 +128,12 @@ def find_coupling(
             break
     weaker = _weaker(judged, rows, flagged)
     rows = np.flatnonzero(~flagged)
-    texts = key_grams if whole is None else SharedNgrams(whole[0], config.ngram, config.token_limit)
-    unit = unit_embeddings if whole is None else whole[1]
-    stretches, left_out = _stretches(texts, unit, rows, remembering, config, trusted)
-    unexamined = max(unexamined, left_out)
+    stretches: list[Repeated] = []
+    if config.repeated != "ignore":
+        texts = key_grams if whole is None else SharedNgrams(whole[0], config.ngram, config.token_limit)
+        unit = unit_embeddings if whole is None else whole[1]
+        stretches, left_out = _stretches(texts, unit, rows, remembering, config, trusted)
+        unexamined = max(unexamined, left_out)
     decided, reported = _decide_repeated(stretches, rows, flagged, suspect, config)
     found += [group for group in decided if group.flagged]
     refused.update({(group.key_span, ""): group for group in decided if not group.flagged})
@@ -216,9 +218,7 @@ def _stretches(
     config: CouplingConfig,
     trusted: BoolArray | None,
 ) -> tuple[list[Repeated], int]:
-    """Look among some rows for repeated stretches that nobody vouches for, unless they are to be ignored."""
-    if config.repeated == "ignore":
-        return [], 0
+    """Look among some rows for repeated stretches that nobody vouches for."""
     texts, unit = texts.take(rows), unit[rows]
     changed = {} if trusted is None else without_vouched(texts, trusted[rows], config)
     if changed:

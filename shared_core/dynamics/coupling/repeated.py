@@ -70,7 +70,7 @@ def find_repeated(
         embed: See ``Embed``.
         config: The constants.
     """
-    if keys.count < config.min_outside + config.min_members:
+    if keys.count < config.least_bank:
         return [], 0
     rng = np.random.default_rng(config.seed)
     stems = find_stems(keys, config)

@@ -104,7 +104,7 @@ def _warnings(count: int, found: CouplingResult, config: ForgettingConfig) -> li
     """Return what was refused, or not looked at, because of a limit."""
     warnings = []
     least = config.coupling.min_outside
-    if count < least + config.coupling.min_members:
+    if count < config.coupling.least_bank:
         warnings.append(
             f"the bank has {count} memories: a group is compared with at least {least} others, so that "
             "term coupling can flag nothing"

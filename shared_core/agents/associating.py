@@ -24,7 +24,7 @@ from shared_core.agents.associations import (
     scene_keys,
     sentence_keys,
 )
-from shared_core.agents.tenant_parts import TenantParts
+from shared_core.agents.tenant_parts import TenantParts, check_tenant_keys
 from shared_core.agents.weakness import usable
 from shared_core.bank.graph import GraphKeys, MemoryGraph, read_graph
 from shared_core.bank.repairing import Repair, apply_repair, heeding, remove_unborn
@@ -79,7 +79,8 @@ def associate(
         tenant_keys: As in ``DreamConfig``.
 
     Raises:
-        ConfigError: The bank has no embedder, ``decay`` is negative, or ``tenant_keys`` are no names.
+        ConfigError: The bank has no embedder, ``decay`` is negative, or ``tenant_keys`` are no names, or name
+            a field that no memory has.
         BankLockedError: Another dreamer is at work.
     """
     if bank.embedder is None:
@@ -94,6 +95,7 @@ def associate(
         remove_unborn(bank, lock)
         named = known_tenant_keys(bank.state, given)
         graph = read_graph(bank, graph_keys, tenant_keys=named)
+        check_tenant_keys(graph, given or ())
         parts = TenantParts(graph, bank.state.retrieval_keys(), named, np.random.default_rng(0))
         heed = heeding(bank)
         proposed = [

@@ -33,13 +33,13 @@ from shared_core.agents.llm_agents import LlmAgents, llm_agents
 from shared_core.agents.rule_analyst import RuleAnalyst
 from shared_core.agents.rule_consolidator import RuleConsolidator
 from shared_core.agents.rule_dreamer import RuleDreamer
-from shared_core.agents.tenant_parts import TenantPart, TenantParts
+from shared_core.agents.tenant_parts import TenantPart, TenantParts, check_tenant_keys
 from shared_core.agents.weakness import usable
 from shared_core.agents.writing import begin_cycle, write_repair
 from shared_core.bank import intake
 from shared_core.bank.graph import GraphKeys, MemoryGraph, read_graph
 from shared_core.bank.repairing import Repair, heeding, remove_unborn
-from shared_core.bank.tenants import NOBODY, known_tenant_keys, owner_of
+from shared_core.bank.tenants import known_tenant_keys, owner_of
 from shared_core.errors import ConfigError, InvalidMemoryError
 from shared_core.telemetry import told, traced
 
@@ -176,7 +176,7 @@ class DreamCycle:
                 lock = stack.enter_context(self.bank.state.lock("cycle", wait=0.0))
                 remove_unborn(self.bank, lock)
             graph = read_graph(self.bank, self.graph_keys, extractor=self.extractor, tenant_keys=named)
-            _check_tenant_keys(graph, self.config.tenant_keys or ())
+            check_tenant_keys(graph, self.config.tenant_keys or ())
             earlier = len(self.bank.state.runs(kinds=["cycle"]))
             if not dry_run:
                 run_id = begin_cycle(self.bank, lock, config.to_dict())
@@ -336,20 +336,6 @@ def _check_unchanged(bank: MemoryBank, graph: MemoryGraph, repair: Repair) -> No
     for memory_id, record in held.items():
         if record.text != graph.texts[graph.row_of[memory_id]]:
             raise InvalidMemoryError(f"memory {memory_id!r} was rewritten while the dream read it")
-
-
-def _check_tenant_keys(graph: MemoryGraph, keys: Sequence[str]) -> None:
-    """Refuse a field that no memory has: a misspelt one would join everybody's.
-
-    Raises:
-        ConfigError: There are memories, and none has the field.
-    """
-    for place, key in enumerate(keys):
-        if len(graph) and all(owner[place] == NOBODY for owner in graph.owners):
-            raise ConfigError(
-                f"tenant_keys={list(keys)!r}: no memory has a metadata field {key!r}, so that it tells no "
-                "owners apart; name the field that says whose a memory is"
-            )
 
 
 def _of_unchanged(bank: MemoryBank, graph: MemoryGraph, repair: Repair, tenant_keys: Sequence[str]) -> Repair:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shared_core.bank.graph import FoundEntities, MemoryGraph
-from shared_core.bank.tenants import Owner, owner_fields
+from shared_core.bank.tenants import NOBODY, Owner, owner_fields
+from shared_core.errors import ConfigError
 
 if TYPE_CHECKING:
     from shared_core.bank.keys import RetrievalKey
@@ -72,6 +73,24 @@ class TenantParts:
         for owner, rows in self._rows.items():
             tenant = owner_fields(owner, self._tenant_keys)
             yield TenantPart(tenant, part_of(self._graph, rows), keys[owner])
+
+
+def check_tenant_keys(graph: MemoryGraph, keys: Sequence[str]) -> None:
+    """Refuse a field that no memory has: a misspelt one would join everybody's.
+
+    Args:
+        graph: Read with these keys, first of all.
+        keys: The fields that were given, not remembered.
+
+    Raises:
+        ConfigError: There are memories, and none has the field.
+    """
+    for place, key in enumerate(keys):
+        if len(graph) and all(owner[place] == NOBODY for owner in graph.owners):
+            raise ConfigError(
+                f"tenant_keys={list(keys)!r}: no memory has a metadata field {key!r}, so that it tells no "
+                "owners apart; name the field that says whose a memory is"
+            )
 
 
 def part_of(graph: MemoryGraph, rows: Array) -> MemoryGraph:

@@ -294,6 +294,8 @@ def test_a_field_that_no_memory_has_is_refused_before_anything_is_written(
     runs = bank.runs()
     with pytest.raises(ConfigError, match="no memory has a metadata field 'tenants'"):
         DreamCycle(bank, config=DreamConfig(tenant_keys=("tenant", "tenants"))).run(dry_run=dry_run)
+    with pytest.raises(ConfigError, match="no memory has a metadata field 'tenants'"):
+        associate(bank, tenant_keys=["tenants"])
     assert bank.runs() == runs
 
 
